@@ -1,0 +1,107 @@
+"""Architecture presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from calculators.catalog.store import entries, read
+
+
+@dataclass(frozen=True)
+class MoeShape:
+    """Mixture of experts: ``ffn`` is the width of one expert, ``dense_layers`` come first and have no experts."""
+
+    experts: int
+    top_k: int
+    shared: int
+    ffn: int
+    dense_layers: int
+    routed_params: int
+
+
+@dataclass(frozen=True)
+class MlaShape:
+    """Multi-head latent attention: low ranks and head sizes; ``q_lora_rank`` 0 means a plain query projection."""
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """One architecture.  Sizes are element counts; parameters as in ``models.toml``'s header."""
+
+    id: str
+    name: str
+    family: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    ffn_gated: bool
+    vocab: int
+    tied: bool
+    max_context: int
+    total_params: int
+    active_params: int
+    active_params_no_input_embedding: int
+    embedding_and_head_params: int
+    largest_module_params: int
+    kv_elems_per_token_layer: int
+    kv_bytes_per_token: int
+    breakdown: Mapping[str, int]
+    source: str
+    checked: str
+    moe: MoeShape | None = None
+    mla: MlaShape | None = None
+    sliding_window: Mapping[str, int] | None = None
+    kv_note: str = ""
+    small_terms_per_layer: tuple[str, ...] = ()
+
+    @property
+    def is_dense(self) -> bool:
+        """No experts."""
+        return self.moe is None
+
+
+def _build(id: str, raw: dict[str, Any]) -> Model:
+    moe, mla = raw.get("moe"), raw.get("mla")
+    if mla is not None:
+        mla = {**mla, "q_lora_rank": mla.get("q_lora_rank") or 0}
+    plain = {
+        name: raw[name]
+        for name in (
+            "name", "family", "hidden", "layers", "heads", "kv_heads", "ffn", "ffn_gated", "vocab", "tied", "max_context", "total_params", "active_params",
+            "active_params_no_input_embedding", "embedding_and_head_params", "largest_module_params", "kv_elems_per_token_layer", "kv_bytes_per_token", "breakdown", "source",
+        )
+    }  # fmt: skip
+    return Model(
+        id=id,
+        head_dim=raw.get("head_dim", 0 if mla else raw["hidden"] // raw["heads"]),
+        moe=MoeShape(**moe) if moe else None,
+        mla=MlaShape(**mla) if mla else None,
+        sliding_window=raw.get("sliding_window"),
+        kv_note=raw.get("kv_note", ""),
+        small_terms_per_layer=tuple(raw["small_terms_per_layer"]),
+        checked=read("models")["checked"],
+        **plain,
+    )
+
+
+@lru_cache(maxsize=1)
+def models() -> dict[str, Model]:
+    """Every model by id, in catalog order."""
+    return {id: _build(id, raw) for id, raw in entries("models").items()}
+
+
+def model(id: str) -> Model:
+    """The model of that id.  Raises KeyError."""
+    return models()[id]

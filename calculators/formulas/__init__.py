@@ -1,0 +1,1 @@
+"""Pure arithmetic shared by several calculators, one file a subject."""
