@@ -73,7 +73,7 @@ _UNITS: tuple[Unit, ...] = (
     Unit("year", "time", YEAR, "年", aliases=("years",)),
     # arithmetic
     Unit("FLOP", "flop", 1.0, style="sci", aliases=("FLOPs",)),
-    *[u for u in _decimal("flop", "FLOP", first=1)],
+    *_decimal("flop", "FLOP", first=1),
     Unit("FLOPS", "flop/s", 1.0, style="sci", aliases=("FLOP/s",)),
     *_decimal("flop/s", "FLOPS", first=1),
     *[Unit(p + "FLOP/s", "flop/s", s) for p, s in (("M", MB), ("G", GB), ("T", TB), ("P", PB))],
