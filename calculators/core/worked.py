@@ -124,6 +124,8 @@ def ln(x: Number) -> Number:
 @overload
 def larger(a: float, b: float) -> float: ...
 @overload
+def larger(a: Quantity, b: Quantity) -> Quantity: ...
+@overload
 def larger(a: Number, b: Number) -> Number: ...
 def larger(a: Number, b: Number) -> Number:
     """max(a, b)."""
@@ -132,6 +134,8 @@ def larger(a: Number, b: Number) -> Number:
 
 @overload
 def smaller(a: float, b: float) -> float: ...
+@overload
+def smaller(a: Quantity, b: Quantity) -> Quantity: ...
 @overload
 def smaller(a: Number, b: Number) -> Number: ...
 def smaller(a: Number, b: Number) -> Number:
@@ -166,8 +170,10 @@ class Worked:
     def line(self, label: str, result: Number, unit: str = "", digits: int = 4) -> Quantity:
         """Record ``label: expression = result`` and return the result as a printed number for the next lines.
 
-        The returned quantity keeps the full value; only its text is rounded.
+        The returned quantity keeps the full value; only its text is rounded.  Raises OverflowError on an infinite result.
         """
+        if not math.isfinite(_value(result)):
+            raise OverflowError(label)
         known = unit_of(unit)
         shown = with_unit(format_number(in_unit(result, unit), known.style, digits), unit)
         source = _lift(result)
