@@ -112,6 +112,15 @@ def sqrt(x: Number) -> Number:
 
 
 @overload
+def power(x: Quantity, exponent: Number) -> Quantity: ...
+@overload
+def power(x: float, exponent: float) -> float: ...
+def power(x: Number, exponent: Number) -> Number:
+    """x^exponent, for formulas: ``float ** float`` has no type of its own."""
+    return x**exponent if isinstance(x, Quantity) else math.pow(x, _value(exponent))
+
+
+@overload
 def ln(x: Quantity) -> Quantity: ...
 @overload
 def ln(x: float) -> float: ...
