@@ -1,0 +1,1 @@
+"""Build time only: fences, figure links, runtime download, browser bundle, command line."""

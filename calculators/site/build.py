@@ -1,0 +1,41 @@
+"""Build and preview: fetch the runtime, write the generated assets, run MkDocs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from calculators.site.bundle import write_assets
+from calculators.site.runtime import FetchError
+
+DOCS = Path("docs")
+
+
+def build(site_dir: str, site_url: str | None) -> int:
+    """A strict build; returns MkDocs' exit code."""
+    if not _prepare():
+        return 1
+    return subprocess.call([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(Path(site_dir).resolve())], env=_environment(site_url))
+
+
+def serve(address: str) -> int:
+    """The preview server with live reload of the chapters."""
+    if not _prepare():
+        return 1
+    return subprocess.call([sys.executable, "-m", "mkdocs", "serve", "--dev-addr", address], env=_environment(None))
+
+
+def _prepare() -> bool:
+    try:
+        write_assets(DOCS)
+    except FetchError as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
+
+
+def _environment(site_url: str | None) -> dict[str, str]:
+    chosen = {"SITE_URL": site_url} if site_url else {}
+    return {**os.environ, "NO_MKDOCS_2_WARNING": "1", **chosen}
