@@ -12,6 +12,10 @@ from calculators.render.html import Html, h, join
 from calculators.render.svg import figure
 
 
+MOST_OPEN_LINES = 12
+"""More worked lines than that are folded: the verdict must stay on one screen with the inputs."""
+
+
 @dataclass(frozen=True)
 class Guess:
     """A 先猜 question: options and which of them is right."""
@@ -60,7 +64,7 @@ def card(calculator: Calculator, n: int, given: Mapping[str, str], run: Run, gue
         h("p", calculator.question, class_="calc-question"),
         form,
         _guess(guess, key) if guess else None,
-        h("div", result(calculator, run), class_="calc-result", data_role="result", data_search_exclude=True),
+        h("div", result(calculator, run, key), class_="calc-result", data_role="result", data_search_exclude=True),
         h("p", class_="calc-status", data_role="status", role="status"),
         h("p", class_="calc-hidden", data_role="live", aria_live="polite"),
         _about(calculator, source_code),
@@ -154,12 +158,14 @@ def _guess(guess: Guess, key: str) -> Html:
     )
 
 
-def result(calculator: Calculator, run: Run, base: Mapping[str, str] | None = None) -> Html:
-    """The inside of ``.calc-result``; with ``base`` (the chapter's printed values) every changed value shows both."""
+def result(calculator: Calculator, run: Run, key: str, base: Mapping[str, str] | None = None) -> Html:
+    """The inside of ``.calc-result``; ``key`` keeps ids unique on the page; with ``base`` (the chapter's printed values) every changed value shows both."""
     main = [o for o in calculator.outputs if o.main] or list(calculator.outputs[:3])
     rest = [o for o in calculator.outputs if o not in main]
     lines = h("ol", *(_line(text) for text in run.lines), class_="calc-lines") if run.lines else None
-    charts = [figure(c, key=f"{calculator.id}-{i}") for i, c in enumerate(calculator.charts(run))]
+    if len(run.lines) > MOST_OPEN_LINES:
+        lines = h("details", h("summary", f"算式（{len(run.lines)} 行）"), lines, class_="calc-all")
+    charts = [figure(c, key=f"{key}-{i}") for i, c in enumerate(calculator.charts(run))]
     return join(
         h("dl", *(_output(o, run, base) for o in main), class_="calc-outputs"),
         h("p", run.verdict, class_="calc-verdict"),

@@ -16,7 +16,7 @@ from calculators.render.card import result
 def respond(request: str) -> str:
     """Recalculate one card.
 
-    Request: ``{"id", "values": {name: text}, "base": {output: text}}``.  Reply: ``{"ok", "html", "say", "fields": {name:
+    Request: ``{"id", "key", "values": {name: text}, "base": {output: text}}``; ``key`` is the card's HTML id.  Reply: ``{"ok", "html", "say", "fields": {name:
     {"message", "error", "placeholder", "used"}}}``; ``ok`` false keeps the last good result on the page.
     """
     asked: dict[str, Any] = json.loads(request)
@@ -29,7 +29,7 @@ def respond(request: str) -> str:
         run = calculator.run(values, drop_unused=True)
     except Refusal as refusal:
         return _json(_refused(calculator, refusal))
-    html = result(calculator, run, {str(k): str(v) for k, v in asked.get("base", {}).items()})
+    html = result(calculator, run, str(asked.get("key", calculator.id)), {str(k): str(v) for k, v in asked.get("base", {}).items()})
     fields = {i.name: _accepted(i, values, run) for i in calculator.inputs}
     return _json({"ok": True, "html": html, "say": run.verdict, "fields": fields})
 

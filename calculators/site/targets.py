@@ -109,9 +109,9 @@ def _derivation(title: str, id: str, given: dict[str, str], run: Printed, text: 
 
 
 SPEC_FIELDS: dict[str, tuple[str, str, Callable[[Accelerator], object]]] = {
-    "memory_gb": ("显存（标称，1e9 字节）", "GB", lambda a: a.memory_gb),
+    "memory_gb": ("标称显存", "GB", lambda a: a.memory_gb),
     "memory_gib_reported": ("驱动报告的显存", "GiB", lambda a: a.memory_gib_reported),
-    "bandwidth_gb_s": ("显存带宽（峰值）", "GB/s", lambda a: a.bandwidth_gb_s),
+    "bandwidth_gb_s": ("显存带宽", "GB/s", lambda a: a.bandwidth_gb_s),
     "bf16_tflops": ("BF16 稠密峰值", "TFLOPS", lambda a: a.tflops.get("bf16")),
     "fp16_tflops": ("FP16 稠密峰值", "TFLOPS", lambda a: a.tflops.get("fp16")),
     "fp8_tflops": ("FP8 稠密峰值", "TFLOPS", lambda a: a.tflops.get("fp8")),
@@ -119,7 +119,7 @@ SPEC_FIELDS: dict[str, tuple[str, str, Callable[[Accelerator], object]]] = {
     "int8_tops": ("INT8 稠密峰值", "TOPS", lambda a: a.tflops.get("int8")),
     "link_gb_s_bidir": ("卡间互联（双向合计）", "GB/s", lambda a: a.link_gb_s_bidir),
     "link_gb_s_per_dir": ("卡间互联（单向）", "GB/s", lambda a: a.link_gb_s_per_dir),
-    "nic_gb_s_per_dir": ("每卡网卡（单向，节点设计的假设）", "GB/s", lambda a: a.nic_gb_s_per_dir),
+    "nic_gb_s_per_dir": ("每卡网卡（单向）", "GB/s", lambda a: a.nic_gb_s_per_dir),
     "tdp_w": ("热设计功耗", "W", lambda a: a.tdp_w),
     "year": ("发布年份", "", lambda a: a.year),
     "name": ("名称", "", lambda a: a.name),
