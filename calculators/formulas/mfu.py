@@ -5,6 +5,7 @@ The attention core per token is q = layers × heads × head_dim × seq: QKᵀ an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +52,12 @@ def flop(count: float, like: N) -> N:
 
 def attention_core(layers: N, heads: N, head_dim: N, seq: N, causal_half: bool = False) -> N:
     """q: multiply-adds of QKᵀ (as many again for PV) per token.  Query heads count, KV heads do not."""
-    full = layers * heads * head_dim * seq
+    return attention_core_of_width(layers, heads * head_dim, seq, causal_half)
+
+
+def attention_core_of_width(layers: N, width: N, seq: N, causal_half: bool = False) -> N:
+    """The same with width = heads × head_dim."""
+    full = layers * width * seq
     return full / 2 if causal_half else full
 
 
@@ -75,9 +81,10 @@ def mfu(tokens_per_s: N, flops_per_token: N, n_gpus: N, peak_flops: N) -> N:
 
 def above_peak(field: str, share: float) -> Refusal:
     """The refusal for an MFU or HFU above 1."""
+    shown = format_number(share * 100) if math.isfinite(share * 100) else "远远大于 100"
     return refuse(
         field,
         "MFU 不能超过 100 %",
-        f"{format_number(share * 100)} %",
+        f"{shown} %",
         "多半是 tokens/s 和卡数对不上（一个按整个作业、一个按单卡），或峰值填错口径（要填所用精度的稠密峰值）",
     )
