@@ -1,0 +1,133 @@
+"""Writes ``docs/assets/generated/``: Pyodide, the calculators as one archive, and ``book.js`` that names them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from calculators.catalog import store
+from calculators.site import runtime
+from calculators.site.runtime import file_sha256, manifest, replace_file
+
+PACKAGE = Path(__file__).parents[1]
+_DATE = (1980, 1, 1, 0, 0, 0)
+_OURS = ("calculators-*.zip", "stdlib-*.zip", "pyodide-*/*", "iframe-worker*")
+"""What this module may delete in the folder: files of these shapes that the present build does not use."""
+
+
+@dataclass(frozen=True)
+class Assets:
+    """What a build wrote.  ``missing``: optional runtime files that no source had."""
+
+    folder: Path
+    bundle: str
+    stdlib: str
+    missing: tuple[str, ...]
+
+
+def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> Assets:
+    """Bring ``docs_dir/assets/generated`` up to date; ``extra`` is merged into ``book.js``.  Raises FetchError."""
+    folder = docs_dir / "assets" / "generated"
+    pinned = manifest()
+    missing = runtime.fetch(folder)
+    plain = f"{pinned.folder}/python_stdlib.zip"
+    compiled = runtime.compiled_stdlib(folder / pinned.folder)
+    stdlib = _write_named(folder, "stdlib", compiled) if compiled else plain
+    bundle = _write_bundle(folder)
+    files = [f.path for f in pinned.files if f not in missing]
+    _remove_stale(folder, {*files, bundle, stdlib})
+    book: dict[str, object] = {
+        "version": bundle.removeprefix("calculators-").removesuffix(".zip"),
+        "bundle": bundle,
+        "pyodide": {
+            "folder": pinned.folder + "/",
+            "stdlib": stdlib,
+            "rest": plain if stdlib != plain else "",
+            "lock": pinned.lock(),
+            "integrity": {path: integrity(folder / path) for path in sorted({*files, bundle, stdlib})},
+        },
+        **(extra or {}),
+    }
+    text = f"globalThis.aiInfraBook = {json.dumps(book, ensure_ascii=False, separators=(',', ':'))};\n"
+    target = folder / "book.js"
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        replace_file(target, text.encode())
+    return Assets(folder, bundle, stdlib, tuple(f.path for f in missing))
+
+
+def build_bundle() -> bytes:
+    """``calculators/`` without its build-time part, as a zip whose bytes depend on the contents only."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, read in sorted(_members().items()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), read(), zipfile.ZIP_DEFLATED, 9)
+    return out.getvalue()
+
+
+def integrity(path: Path) -> str:
+    """The file's hash as browsers write it."""
+    return "sha256-" + base64.b64encode(bytes.fromhex(file_sha256(path))).decode()
+
+
+def _members() -> dict[str, Callable[[], bytes]]:
+    members: dict[str, Callable[[], bytes]] = {}
+    for path in _sources():
+        if path.suffix != ".toml":
+            members[path.relative_to(PACKAGE.parent).as_posix()] = path.read_bytes
+    for table in (PACKAGE / "catalog").iterdir():
+        if table.suffix == ".toml" or (table.is_dir() and table.name != "__pycache__"):
+            members[f"calculators/catalog/{table.stem}.json"] = partial(_catalog_json, table.stem)
+    return members
+
+
+def _sources() -> Iterator[Path]:
+    for path in sorted(PACKAGE.rglob("*")):
+        inside = path.relative_to(PACKAGE).parts
+        if path.is_file() and inside[0] != "site" and "__pycache__" not in inside and not path.name.startswith("."):
+            yield path
+
+
+def _catalog_json(name: str) -> bytes:
+    return json.dumps(store.read(name), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _write_bundle(folder: Path) -> str:
+    """The archive's name; packed again only when a source changed since the last time."""
+    stamp = folder / ".bundle.json"
+    digest = hashlib.sha256()
+    for path in (*_sources(), Path(__file__)):
+        digest.update(f"{path.relative_to(PACKAGE)}\n{path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    key = digest.hexdigest()
+    if stamp.exists():
+        known = json.loads(stamp.read_text(encoding="utf-8"))
+        if known["key"] == key and (folder / known["bundle"]).exists():
+            return str(known["bundle"])
+    store.read.cache_clear()
+    name = _write_named(folder, "calculators", build_bundle())
+    replace_file(stamp, json.dumps({"key": key, "bundle": name}).encode())
+    return name
+
+
+def _write_named(folder: Path, stem: str, data: bytes) -> str:
+    name = f"{stem}-{hashlib.sha256(data).hexdigest()[:8]}.zip"
+    target = folder / name
+    if not target.exists() or target.stat().st_size != len(data):
+        replace_file(target, data)
+    return name
+
+
+def _remove_stale(folder: Path, used: set[str]) -> None:
+    for pattern in _OURS:
+        for path in folder.glob(pattern):
+            if path.is_file() and path.relative_to(folder).as_posix() not in used:
+                path.unlink()
+                if path.parent != folder and not any(path.parent.iterdir()):
+                    path.parent.rmdir()

@@ -1,0 +1,123 @@
+// The figures in the prose: a click shows where a number comes from, and opens its calculator with the same inputs.
+// All listeners sit on document and window once: pages come and go under instant navigation.
+(() => {
+  "use strict";
+  if (globalThis.aiInfraPage) return; // a theme may run the script again
+  globalThis.aiInfraPage = true;
+  const BLOCK = "p, li, table, dd, blockquote, figure";
+  const MEMORY = "aiinfra.v1.figures";
+  let open = null; // the link whose note is shown
+  const left = new Map(); // address → the values that a card had there: [card id, values]
+
+  // --- the note ---
+  function close() {
+    if (!open) return;
+    open.note.remove();
+    open.link.removeAttribute("aria-expanded");
+    open = null;
+  }
+
+  function show(link) {
+    const note = document.createElement("aside");
+    note.className = "fig-note";
+    note.setAttribute("role", "note");
+    for (const line of link.dataset.why.split("\n")) {
+      note.append(Object.assign(document.createElement("p"), { textContent: line }));
+    }
+    if (link.getAttribute("href")) {
+      const through = Object.assign(document.createElement("a"), { href: link.href, textContent: "用这组输入打开计算器" });
+      through.dataset.role = "open-card";
+      note.append(through);
+    }
+    const block = link.closest(BLOCK) ?? link;
+    const frame = block.closest(".md-typeset__scrollwrap") ?? block; // the theme's frame around a wide table
+    if (frame.matches("li, dd")) frame.append(note);
+    else frame.after(note);
+    link.setAttribute("aria-expanded", "true");
+    open = { link, note };
+  }
+
+  // Is the link's card on this page?  Then the values change here; Back returns to the former ones.
+  function openHere(through) {
+    const url = new URL(through.href);
+    const card = document.getElementById(decodeURIComponent(url.hash.slice(1)));
+    if (url.pathname !== location.pathname || card?.localName !== "calc-card") return false;
+    left.set(location.href, [card.id, card.values()]);
+    history.pushState(null, "", url);
+    card.take(card.constructor.readLink(url.search));
+    return true;
+  }
+
+  function take(event) {
+    event.preventDefault();
+    event.stopImmediatePropagation(); // the theme would fetch the page
+  }
+
+  document.addEventListener(
+    "click",
+    (event) => {
+      if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+      const figure = event.target.closest?.("a.fig");
+      const through = event.target.closest?.('[data-role="open-card"]');
+      if (figure) {
+        take(event);
+        const again = open?.link === figure;
+        close();
+        if (!again) show(figure);
+      } else if (through && openHere(through)) take(event);
+      else if (event.target.closest?.('[data-act="figures"]')) remember(!remembered());
+    },
+    true,
+  );
+
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !open) return;
+    const { link } = open;
+    close();
+    if (link.tabIndex >= 0) link.focus();
+  });
+
+  addEventListener("popstate", () => {
+    close();
+    const [id, values] = left.get(location.href) ?? [];
+    const link = customElements.get("calc-card").readLink(location.search);
+    const card = document.getElementById(id ?? `calc-${(link.card ?? "").replace("~", "-")}`);
+    if (card?.localName !== "calc-card" || card.page !== location.pathname) return;
+    if (values) card.put(values);
+    else card.take(link);
+  });
+
+  // --- 「数字出处」: figures join the tab order only when the reader asks ---
+  function remembered() {
+    try {
+      return localStorage.getItem(MEMORY) === "on";
+    } catch {
+      return document.querySelector(".fig-switch")?.getAttribute("aria-pressed") === "true";
+    }
+  }
+
+  function remember(on) {
+    try {
+      localStorage.setItem(MEMORY, on ? "on" : "off");
+    } catch {
+      // only for this page, then
+    }
+    apply(on);
+  }
+
+  function apply(on) {
+    for (const figure of document.querySelectorAll("a.fig")) figure.tabIndex = on ? 0 : -1;
+    for (const button of document.querySelectorAll(".fig-switch")) {
+      button.hidden = false;
+      button.setAttribute("aria-pressed", String(on));
+      button.closest(".md-content")?.classList.toggle("figures-on", on);
+    }
+  }
+
+  // each new page brings its own switch, hidden until somebody can work it
+  function adopt() {
+    if (document.querySelector(".fig-switch[hidden]")) apply(remembered());
+  }
+  new MutationObserver(adopt).observe(document.documentElement, { childList: true, subtree: true });
+  adopt();
+})();

@@ -1,0 +1,177 @@
+// Runs Pyodide.  Strings of JSON go in and out, nothing else.
+//   in:  {do: "boot", assets, book}      once, first: where the files are and what they are called
+//        {do: "run", n, needs, request}  one at a time; `request` is handed to calculators.render.live.respond as it is
+//   out: {is: "ready"}  {is: "step", text}  {is: "loaded", n}  {is: "reply", n, reply}
+//        {is: "refused", n, text}        this request failed, the worker lives
+//        {is: "failed", text}            the worker is of no more use
+const WASM = "pyodide.asm.wasm";
+const EMPTY_WASM = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
+const BOOT = `
+import sys
+sys.path.insert(0, "/book")
+def _boot(rest):
+    if rest:
+        import _stdlib_rest
+        _stdlib_rest.install(rest)
+    from calculators.render.live import respond
+    return respond
+_boot
+`;
+
+const say = (message) => postMessage(JSON.stringify(message));
+const early = new Map(); // URL → a fetch already under way, handed to Pyodide when it asks
+const nativeFetch = self.fetch;
+self.fetch = (resource, options) => {
+  const url = String(resource?.url ?? resource);
+  const begun = early.get(url);
+  early.delete(url);
+  return begun ?? nativeFetch(resource, options);
+};
+
+let assets, book, pyodide, respond;
+
+// A failure that can be told to a reader in one sentence.
+class Trouble extends Error {}
+
+const urlOf = (path) => assets + path;
+
+function begin(path) {
+  const url = urlOf(path);
+  const answer = nativeFetch(url, { integrity: book.pyodide.integrity[path] });
+  answer.catch(() => {}); // looked at when it is used
+  early.set(url, answer);
+  return answer;
+}
+
+async function bytesOf(path) {
+  const response = await begin(path);
+  early.delete(urlOf(path));
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response.arrayBuffer();
+}
+
+// Compiles while the bytes arrive, whatever type the server gives the file.
+async function compileWasm() {
+  const response = await nativeFetch(urlOf(book.pyodide.folder + WASM));
+  if (!response.ok) throw new Error(`${WASM}: ${response.status}`);
+  const typed = response.headers.get("content-type") === "application/wasm";
+  return WebAssembly.compileStreaming(
+    typed ? response : new Response(response.body, { headers: { "content-type": "application/wasm" } }),
+  );
+}
+
+// Pyodide only logs a wasm or library that does not load, and then waits for ever.
+function neverSilently(compiled) {
+  return new Promise((_, reject) => {
+    compiled.catch(reject);
+    WebAssembly.instantiateStreaming = async (_response, imports) => {
+      try {
+        const module = await compiled;
+        return { module, instance: await WebAssembly.instantiate(module, imports) };
+      } catch (error) {
+        reject(error);
+        throw error;
+      }
+    };
+    early.set(urlOf(book.pyodide.folder + WASM), Promise.resolve(null));
+  });
+}
+
+async function boot(message) {
+  ({ assets, book } = message);
+  const { folder, stdlib, rest, lock } = book.pyodide;
+  try {
+    new WebAssembly.Module(EMPTY_WASM);
+  } catch {
+    throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
+  }
+  const failed = neverSilently(compileWasm());
+  const library = begin(stdlib);
+  const bundle = bytesOf(book.bundle);
+  for (const name of message.needs) begin(folder + lock.packages[name].file_name);
+  import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {});
+  const start = async () => {
+    const { loadPyodide } = await import(urlOf(folder + "pyodide.mjs"));
+    const [loaded] = await Promise.all([
+      loadPyodide({
+        indexURL: urlOf(folder),
+        packageBaseUrl: urlOf(folder),
+        stdLibURL: urlOf(stdlib),
+        lockFileContents: JSON.stringify(lock),
+        env: { PYTHONDONTWRITEBYTECODE: "1" },
+      }),
+      library.then((response) => response.ok || Promise.reject(new Error(`${stdlib}: ${response.status}`))),
+    ]);
+    return loaded;
+  };
+  pyodide = await Promise.race([start(), failed, library.then(() => new Promise(() => {})), bundle.then(() => new Promise(() => {}))]);
+  pyodide.unpackArchive(await bundle, "zip", { extractDir: "/book" });
+  respond = pyodide.runPython(BOOT)(rest && urlOf(rest));
+  say({ is: "ready" });
+}
+
+// Why did it not start?  Asks for each file again and names the first that is not what it should be.
+async function diagnose(paths) {
+  for (const path of paths) {
+    const name = path.split("/").pop();
+    let response;
+    try {
+      response = await nativeFetch(urlOf(path), { cache: "no-cache" });
+    } catch {
+      return `${name} 下载不到：网络断了，或者被拦住了`;
+    }
+    if (!response.ok) return `${name} 下载不到：服务器回答 ${response.status}`;
+    const type = response.headers.get("content-type") ?? "";
+    if (name.endsWith(".mjs") && !type.includes("javascript")) return `${name} 的类型是 ${type || "空"}：请站长把 .mjs 设成 text/javascript`;
+    try {
+      await (await nativeFetch(urlOf(path), { integrity: book.pyodide.integrity[path] })).arrayBuffer();
+    } catch {
+      return `${name} 的内容不对：请清除浏览器缓存后刷新，或请站长重新上传这个文件`;
+    }
+  }
+  return "";
+}
+
+function bootFiles() {
+  const { folder, stdlib } = book.pyodide;
+  return [folder + "pyodide.mjs", folder + "pyodide.asm.mjs", folder + WASM, stdlib, book.bundle];
+}
+
+async function load(needs, n) {
+  for (const name of needs) {
+    if (pyodide.loadedPackages[name]) continue;
+    const path = book.pyodide.folder + book.pyodide.lock.packages[name].file_name;
+    say({ is: "step", text: `正在载入 ${name}（这张卡要用，约 3 MB）……` });
+    try {
+      await pyodide.loadPackage(name, { messageCallback() {}, errorCallback() {} });
+    } catch (error) {
+      throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || short(error)}`);
+    }
+    if (!pyodide.loadedPackages[name]) throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || "它没有装上"}`);
+  }
+  if (needs.length) say({ is: "loaded", n });
+}
+
+async function run({ n, needs, request }) {
+  try {
+    await load(needs, n);
+    say({ is: "reply", n, reply: respond(request) });
+  } catch (error) {
+    // a Python exception leaves Python usable; anything else is a broken machine
+    if (error instanceof Trouble) say({ is: "refused", n, text: error.message });
+    else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请点「报错」告诉我们` });
+    else say({ is: "failed", text: `计算停下了（${short(error)}）` });
+  }
+}
+
+const short = (error) => String(error?.message ?? error).trim().split("\n").pop().slice(0, 120);
+
+onmessage = async ({ data }) => {
+  const message = JSON.parse(data);
+  if (message.do === "run") return run(message);
+  try {
+    await boot(message);
+  } catch (error) {
+    say({ is: "failed", text: error instanceof Trouble ? error.message : (await diagnose(bootFiles())) || `Python 没有启动（${short(error)}）` });
+  }
+};
