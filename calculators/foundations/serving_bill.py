@@ -24,6 +24,11 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Bars of the waterfall: what each step takes over from the optimised side.  The memory share may grow tighter only together
 with the smaller weights; a different number of cards per replica belongs to the same step."""
 
+RENT_OF = "a100-80gb"
+"""The card that the default rent belongs to."""
+FEW_CARDS = 10
+"""Below this, rounding up to whole replicas hides what a step saves."""
+
 
 def waterfall(load: Load, naive: Side, optimised: Side) -> list[int] | None:
     """Cards after each cumulative step; None when a step in between does not fit."""
@@ -43,7 +48,7 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
         return ()
     names = ("朴素", *(name for name, _ in STEPS))
     steps = tuple((name, float(level)) for name, level in zip(names, cards, strict=True))  # type: ignore[arg-type]
-    return (Waterfall("卡是怎么一步步省下来的", "从左到右逐步叠加。没有变化的那一步，说明当时卡住的不是它。", Axis("卡数", "卡"), steps),)
+    return (Waterfall("卡是怎么一步步省下来的", "一步步叠加。没省的那一步：当时卡住的不是它；卡少时也可能是凑整副本。", Axis("卡数", "卡"), steps),)
 
 
 def _pair(
@@ -129,11 +134,11 @@ def serving_bill(
     """Cards and monthly rent of a naive and an optimised system for one load."""
     naive = Side(
         "naive", "朴素", weight_bytes_naive, cards_per_replica_naive, layer_sequential_naive, mem_frac_naive, kv_util_naive, bw_eff_naive,
-        _peak(peak_tflops_naive, gpu, "bf16", "peak_tflops_naive"), "TFLOPS", flop_eff_naive, overhead_ms_naive,
+        _peak(peak_tflops_naive, gpu, "bf16", "peak_tflops_naive", "朴素：峰值算力"), "TFLOPS", flop_eff_naive, overhead_ms_naive,
     )  # fmt: skip
     optimised = Side(
         "opt", "优化", weight_bytes_opt, cards_per_replica_opt, layer_sequential_opt, mem_frac_opt, kv_util_opt, bw_eff_opt,
-        _peak(peak_tflops_opt, gpu, "int8", "peak_tflops_opt"), "TOPS", flop_eff_opt, overhead_ms_opt,
+        _peak(peak_tflops_opt, gpu, "int8", "peak_tflops_opt", "优化：峰值算力"), "TOPS", flop_eff_opt, overhead_ms_opt,
     )  # fmt: skip
     w = Worked()
     arrival = w.line("每秒请求", arrival_per_s(quantity(requests_per_day, "1/day"), quantity(DAY, "s"), quantity(peak_factor)), "request/s")
@@ -166,15 +171,15 @@ def serving_bill(
         lines=w.lines,
         verdict=_verdict(before, after, cost_before, cost_after, ratio, steps),
         resolved={"peak_tflops_naive": naive.peak, "peak_tflops_opt": optimised.peak},
-        notes=_notes(steps, floor_cards, floor_bf16, floor_opt, prompt + output),
+        notes=_notes(steps, floor_cards, floor_bf16, floor_opt, prompt + output, "" if gpu.id == RENT_OF else gpu.name),
     )  # fmt: skip
 
 
-def _peak(given: float | None, gpu: Accelerator, precision: str, field: str) -> float:
+def _peak(given: float | None, gpu: Accelerator, precision: str, field: str, label: str) -> float:
     """The given peak, or the card's own.  Raises Refusal when the card has none."""
     peak = gpu.tflops.get(precision) if given is None else given
     if peak is None:
-        raise refuse(field, f"{gpu.name} 没有 {precision.upper()} 的稠密峰值", "空", "手填一个峰值，或换一张卡")
+        raise refuse(field, f"{label}留空时取这张卡的，而 {gpu.name} 没有 {precision.upper()} 稠密峰值", "空", "手填一个数，或换一张卡")
     return peak
 
 
@@ -188,14 +193,17 @@ def _verdict(before: Bill, after: Bill, cost_before: Quantity, cost_after: Quant
     saved = [(a - b, name) for a, b, (name, _) in zip(steps, steps[1:], STEPS, strict=False)]
     most, name = max(saved)
     idle = "、".join(f"「{name}」" for less, name in saved if less == 0)
-    return head + f"省得最多的一步是「{name}」：{most} 张。" + (f"{idle}一张没省：当时卡住的不是它。" if idle else "")
+    why = "当时卡住的不是它" if min(steps) >= FEW_CARDS else "卡少，凑整副本就凑没了"
+    return head + f"省得最多的一步是「{name}」：{most} 张。" + (f"{idle}一张没省：{why}。" if idle else "")
 
 
-def _notes(steps: list[int] | None, cards: int, bf16: Quantity | None, opt: Quantity, length: int) -> tuple[str, ...]:
+def _notes(steps: list[int] | None, cards: int, bf16: Quantity | None, opt: Quantity, length: int, other_card: str) -> tuple[str, ...]:
     notes = []
     if bf16 is not None:
         enough = _ENOUGH[bf16.value >= length, opt.value >= length]
         notes.append(f"只看算力，{cards} 张卡每个请求最多花得起 {bf16.text}（BF16）或 {opt.text}（优化侧峰值）。你的请求是 {length} token：{enough}。")
+    if other_card:
+        notes.append(f"默认的租金是按 A100 取的：{other_card} 的价钱请自己填。")
     if steps is None:
         notes.append("逐项叠加的中间某一步装不下，瀑布图不画。")
     return tuple(notes)

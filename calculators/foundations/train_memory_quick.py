@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from calculators.catalog import model
+from calculators.catalog import accelerators, model
 from calculators.core.calculator import Output, Result, Run, calculator
 from calculators.core.charts import Axis, Bar, BarChart, Chart, Part, Rule
 from calculators.core.inputs import choice, flag, log_stops, number
-from calculators.core.units import GB
+from calculators.core.numbers import format_number
+from calculators.core.units import GB, GIB
 from calculators.core.worked import Quantity, Worked, ceil, quantity, total
 from calculators.formulas.memory import state_bytes
 
@@ -80,6 +81,7 @@ def train_memory_quick(*, preset: str, params_b: float | None, weight_bytes: int
         lines=w.lines,
         verdict=_verdict(params, states, card, name, largest),
         resolved={"params_b": count / 1e9},
+        notes=_reported(card_gb),
     )  # fmt: skip
 
 
@@ -90,3 +92,13 @@ def _verdict(params: Quantity, states: Quantity, card: Quantity, name: str, larg
         return head + f"一张 {card.text} 的卡装不下，还没算激活。切到 {cards} 张卡上才勉强放下，再留出激活的地方（第 11 章）。"
     left = quantity((card.value - states.value) / GB, "GB", digits=4)
     return head + f"一张 {card.text} 的卡装得下，剩 {left.text} 给激活和碎片。"
+
+
+def _reported(card_gb: float) -> tuple[str, ...]:
+    """What drivers of cards with that label report: the label is loose."""
+    cards = [(a, a.memory_gib_reported) for a in accelerators().values() if a.memory_gb == card_gb and a.memory_gib_reported is not None]
+    known = [
+        f"{a.name} {format_number(gib)} GiB，合 {format_number(gib * GIB / GB)} GB" + ("（未核实）" if a.is_unverified("memory_gib_reported") else "")
+        for a, gib in cards[:2]
+    ]
+    return (f"标称 {format_number(card_gb)} GB 的卡，驱动实际报告：{'；'.join(known)}。这里按标称算。",) if known else ()
