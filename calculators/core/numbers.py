@@ -152,4 +152,5 @@ def with_unit(number: str, unit: str) -> str:
     known = unit_of(unit)
     if not known.label:
         return number
-    return number + ("" if known.tight else " ") + known.label
+    tight = known.tight or number.endswith(("万", "亿"))  # 1000 万次/天
+    return number + ("" if tight else " ") + known.label
