@@ -17,6 +17,7 @@ from calculators.site import runtime
 from calculators.site.runtime import file_sha256, manifest, replace_file
 
 PACKAGE = Path(__file__).parents[1]
+_NOT_FOR_BROWSERS = ("site", "__main__.py")
 _DATE = (1980, 1, 1, 0, 0, 0)
 _OURS = ("calculators-*.zip", "stdlib-*.zip", "pyodide-*/*", "iframe-worker*")
 """What this module may delete in the folder: files of these shapes that the present build does not use."""
@@ -90,7 +91,7 @@ def _members() -> dict[str, Callable[[], bytes]]:
 def _sources() -> Iterator[Path]:
     for path in sorted(PACKAGE.rglob("*")):
         inside = path.relative_to(PACKAGE).parts
-        if path.is_file() and inside[0] != "site" and "__pycache__" not in inside and not path.name.startswith("."):
+        if path.is_file() and inside[0] not in _NOT_FOR_BROWSERS and "__pycache__" not in inside and not path.name.startswith("."):
             yield path
 
 

@@ -18,8 +18,16 @@ def _boot(rest):
 _boot
 `;
 
+let assets, book, pyodide, respond;
 const say = (message) => postMessage(JSON.stringify(message));
-const early = new Map(); // URL → a fetch already under way, handed to Pyodide when it asks
+const urlOf = (path) => assets + path;
+const short = (error) => String(error?.message ?? error).trim().split("\n").pop().slice(0, 120);
+
+// A failure that can be told to a reader in one sentence.
+class Trouble extends Error {}
+
+// Files are asked for before Pyodide asks: it then gets the answer that is already under way.
+const early = new Map();
 const nativeFetch = self.fetch;
 self.fetch = (resource, options) => {
   const url = String(resource?.url ?? resource);
@@ -28,40 +36,30 @@ self.fetch = (resource, options) => {
   return begun ?? nativeFetch(resource, options);
 };
 
-let assets, book, pyodide, respond;
-
-// A failure that can be told to a reader in one sentence.
-class Trouble extends Error {}
-
-const urlOf = (path) => assets + path;
+async function download(path, options) {
+  const response = await nativeFetch(urlOf(path), options);
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response;
+}
 
 function begin(path) {
-  const url = urlOf(path);
-  const answer = nativeFetch(url, { integrity: book.pyodide.integrity[path] });
-  answer.catch(() => {}); // looked at when it is used
-  early.set(url, answer);
+  const answer = download(path, { integrity: book.pyodide.integrity[path] });
+  answer.catch(() => {}); // looked at where it is used
+  early.set(urlOf(path), answer);
   return answer;
 }
 
-async function bytesOf(path) {
-  const response = await begin(path);
-  early.delete(urlOf(path));
-  if (!response.ok) throw new Error(`${path}: ${response.status}`);
-  return response.arrayBuffer();
-}
-
 // Compiles while the bytes arrive, whatever type the server gives the file.
-async function compileWasm() {
-  const response = await nativeFetch(urlOf(book.pyodide.folder + WASM));
-  if (!response.ok) throw new Error(`${WASM}: ${response.status}`);
+async function compileWasm(path) {
+  const response = await download(path);
   const typed = response.headers.get("content-type") === "application/wasm";
-  return WebAssembly.compileStreaming(
-    typed ? response : new Response(response.body, { headers: { "content-type": "application/wasm" } }),
-  );
+  return WebAssembly.compileStreaming(typed ? response : new Response(response.body, { headers: { "content-type": "application/wasm" } }));
 }
 
-// Pyodide only logs a wasm or library that does not load, and then waits for ever.
-function neverSilently(compiled) {
+// Pyodide only logs a wasm that does not load, and then waits for ever.  Returns a promise that can only fail.
+function instantiateEarly(path) {
+  const compiled = compileWasm(path);
+  early.set(urlOf(path), Promise.resolve(null));
   return new Promise((_, reject) => {
     compiled.catch(reject);
     WebAssembly.instantiateStreaming = async (_response, imports) => {
@@ -73,8 +71,22 @@ function neverSilently(compiled) {
         throw error;
       }
     };
-    early.set(urlOf(book.pyodide.folder + WASM), Promise.resolve(null));
   });
+}
+
+function start(library) {
+  const { folder, stdlib, lock } = book.pyodide;
+  import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
+  const loaded = import(urlOf(folder + "pyodide.mjs")).then(({ loadPyodide }) =>
+    loadPyodide({
+      indexURL: urlOf(folder),
+      packageBaseUrl: urlOf(folder),
+      stdLibURL: urlOf(stdlib),
+      lockFileContents: JSON.stringify(lock),
+      env: { PYTHONDONTWRITEBYTECODE: "1" },
+    }),
+  );
+  return Promise.all([loaded, library]).then(([machine]) => machine);
 }
 
 async function boot(message) {
@@ -85,27 +97,13 @@ async function boot(message) {
   } catch {
     throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
   }
-  const failed = neverSilently(compileWasm());
+  const broken = instantiateEarly(folder + WASM);
   const library = begin(stdlib);
-  const bundle = bytesOf(book.bundle);
+  const bundle = download(book.bundle, { integrity: book.pyodide.integrity[book.bundle] }).then((response) => response.arrayBuffer());
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
-  import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {});
-  const start = async () => {
-    const { loadPyodide } = await import(urlOf(folder + "pyodide.mjs"));
-    const [loaded] = await Promise.all([
-      loadPyodide({
-        indexURL: urlOf(folder),
-        packageBaseUrl: urlOf(folder),
-        stdLibURL: urlOf(stdlib),
-        lockFileContents: JSON.stringify(lock),
-        env: { PYTHONDONTWRITEBYTECODE: "1" },
-      }),
-      library.then((response) => response.ok || Promise.reject(new Error(`${stdlib}: ${response.status}`))),
-    ]);
-    return loaded;
-  };
-  pyodide = await Promise.race([start(), failed, library.then(() => new Promise(() => {})), bundle.then(() => new Promise(() => {}))]);
-  pyodide.unpackArchive(await bundle, "zip", { extractDir: "/book" });
+  const [machine, archive] = await Promise.race([Promise.all([start(library), bundle]), broken]);
+  pyodide = machine;
+  pyodide.unpackArchive(archive, "zip", { extractDir: "/book" });
   respond = pyodide.runPython(BOOT)(rest && urlOf(rest));
   say({ is: "ready" });
 }
@@ -123,6 +121,7 @@ async function diagnose(paths) {
     if (!response.ok) return `${name} 下载不到：服务器回答 ${response.status}`;
     const type = response.headers.get("content-type") ?? "";
     if (name.endsWith(".mjs") && !type.includes("javascript")) return `${name} 的类型是 ${type || "空"}：请站长把 .mjs 设成 text/javascript`;
+    response.body?.cancel();
     try {
       await (await nativeFetch(urlOf(path), { integrity: book.pyodide.integrity[path] })).arrayBuffer();
     } catch {
@@ -159,12 +158,10 @@ async function run({ n, needs, request }) {
   } catch (error) {
     // a Python exception leaves Python usable; anything else is a broken machine
     if (error instanceof Trouble) say({ is: "refused", n, text: error.message });
-    else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请点「报错」告诉我们` });
+    else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请把这组输入告诉我们` });
     else say({ is: "failed", text: `计算停下了（${short(error)}）` });
   }
 }
-
-const short = (error) => String(error?.message ?? error).trim().split("\n").pop().slice(0, 120);
 
 onmessage = async ({ data }) => {
   const message = JSON.parse(data);

@@ -1,0 +1,124 @@
+"""Every calculator gives the same under Pyodide as under CPython: values at rel 1e-12, texts and refusals equal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from variations import Texts, compared, variations
+
+from calculators.core.errors import Refusal
+from calculators.core.index import ids, load
+from calculators.site import runtime
+from calculators.site.bundle import build_bundle
+
+HERE = Path(__file__).parent
+REL = 1e-12
+REFUSED = ("-1", "abc", "NaN", "1e400", "１２ｋ", "")
+PLAIN_JOBS, SLOW_JOBS = 10, 3
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    values: Texts
+
+
+def jobs() -> list[Job]:
+    """The defaults, some changed inputs and some bad ones, for every calculator."""
+    found = []
+    for id in ids():
+        calculator = load(id)
+        found.append(Job(id, {}))
+        few = SLOW_JOBS if calculator.needs else PLAIN_JOBS
+        found += [Job(id, {name: text}) for name, text in islice(variations(calculator, {}), few)]
+        first = calculator.inputs[0].name if calculator.inputs else ""
+        found += [Job(id, {first: text}) for text in REFUSED if first and not calculator.needs]
+    return found
+
+
+@dataclass(frozen=True)
+class Answers:
+    here: list[dict[str, object]]
+    there: list[dict[str, object]]
+    library: list[str]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    node = runtime.find_node()
+    if node is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Node: install nodejs, or playwright, whose wheel holds one")
+        pytest.skip("no Node on PATH and none from playwright")
+    folder = tmp_path_factory.mktemp("parity")
+    runtime.fetch(folder)
+    (folder / "bundle.zip").write_bytes(build_bundle())
+    asked = [{"id": j.id, "values": j.values, "needs": list(load(j.id).needs)} for j in jobs()]
+    (folder / "jobs.json").write_text(json.dumps(asked), encoding="utf-8")
+    pinned = runtime.manifest()
+    command = [node, str(HERE / "parity.mjs"), pinned.folder, json.dumps(pinned.lock()), "bundle.zip", "jobs.json", "out.json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    out = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    return Answers([_here(j) for j in jobs()], out["answers"], out["library"])
+
+
+def _here(job: Job) -> dict[str, object]:
+    try:
+        run = load(job.id).run(job.values, drop_unused=True)
+    except Refusal as refusal:
+        return {"errors": [[e.field, e.message] for e in refusal.errors]}
+    return {"values": dict(run.values), "texts": dict(run.texts), "lines": list(run.lines), "verdict": run.verdict}
+
+
+def test_pyodide_agrees(answers: Answers) -> None:
+    differing = []
+    for job, here, there in zip(jobs(), answers.here, answers.there, strict=True):
+        calculator = load(job.id)
+        exact = compared(calculator)
+        if ("errors" in here) != ("errors" in there) or here.get("errors") != there.get("errors"):
+            differing.append(f"{job}: {here.get('errors')} | {there.get('errors')}")
+            continue
+        if "errors" in here:
+            continue
+        for name in exact:
+            if not close(_of(here, "values", name), _of(there, "values", name)):
+                differing.append(f"{job}.{name}: {_of(here, 'values', name)} | {_of(there, 'values', name)}")
+            if _of(here, "texts", name) != _of(there, "texts", name):
+                differing.append(f"{job}.{name}: {_of(here, 'texts', name)} | {_of(there, 'texts', name)}")
+        if len(exact) == len(calculator.outputs) and (here["lines"], here["verdict"]) != (there["lines"], there["verdict"]):
+            differing.append(f"{job}: {here['lines']} {here['verdict']} | {there['lines']} {there['verdict']}")
+    assert not differing, "\n".join(differing[:20])
+
+
+def test_compiled_library_is_complete(answers: Answers) -> None:
+    """A module missing from the list still works, but a reader's browser then fetches the whole library."""
+    listed = set((Path(runtime.__file__).parent / "stdlib_modules.txt").read_text(encoding="utf-8").split())
+
+    missing = sorted(set(answers.library) - listed)
+
+    assert not missing, f"add to calculators/site/stdlib_modules.txt: {' '.join(missing)}"
+
+
+def _of(answer: dict[str, object], part: str, name: str) -> object:
+    table = answer[part]
+    assert isinstance(table, dict)
+    return table[name]
+
+
+def close(here: object, there: object) -> bool:
+    """Equal, numbers at rel 1e-12, through lists and tables."""
+    if isinstance(here, list | tuple) and isinstance(there, list):
+        return len(here) == len(there) and all(close(a, b) for a, b in zip(here, there, strict=True))
+    if isinstance(here, dict) and isinstance(there, dict):
+        return list(here) == list(there) and all(close(here[k], there[k]) for k in here)
+    if isinstance(here, bool) or isinstance(there, bool) or not isinstance(here, int | float) or not isinstance(there, int | float):
+        return here == there
+    return math.isclose(here, there, rel_tol=REL, abs_tol=0.0)

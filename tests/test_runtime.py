@@ -1,0 +1,239 @@
+"""The pinned runtime and the browser bundle: fetched once, verified always, the same bytes from the same sources."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calculators.catalog import store
+from calculators.site import bundle, runtime
+from calculators.site.runtime import FetchError, Manifest, RuntimeFile, manifest
+
+CORE = b"core"
+SHIM = b"shim"
+
+
+def pinned(path: str, data: bytes, **more: object) -> RuntimeFile:
+    return RuntimeFile(path, len(data), hashlib.sha256(data).hexdigest(), "pkg", "1", "MIT", cdn=path, pip_member=path, **more)  # type: ignore[arg-type]
+
+
+class Sources:
+    """Two sources: the first gives what it was told to give, the second fails."""
+
+    def __init__(self, gives: dict[str, bytes]) -> None:
+        self.gives = gives
+        self.asked: list[str] = []
+
+    def first(self, _: Manifest, wanted: list[RuntimeFile]) -> Iterator[tuple[RuntimeFile, bytes]]:
+        for file in wanted:
+            self.asked.append(file.path)
+            if file.path not in self.gives:
+                raise runtime._SourceFailed("no route to host")
+            yield file, self.gives[file.path]
+
+    def second(self, _: Manifest, wanted: list[RuntimeFile]) -> Iterator[tuple[RuntimeFile, bytes]]:
+        self.asked += [f"second {f.path}" for f in wanted]
+        raise runtime._SourceFailed("not installed")
+        yield
+
+
+@pytest.fixture
+def sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sources:
+    """A manifest of two small files, an empty cache, and sources without a network."""
+    given = Sources({"p/core.bin": CORE, "shim.js": SHIM})
+    small = replace(manifest(), files=(pinned("p/core.bin", CORE), pinned("shim.js", SHIM, optional=True)))
+    monkeypatch.setattr(runtime, "manifest", lambda: small)
+    monkeypatch.setattr(runtime, "_SOURCES", {"cdn": given.first, "npm": given.second})
+    monkeypatch.setenv("AI_INFRA_CACHE", str(tmp_path / "cache"))
+    return given
+
+
+def test_second_fetch_asks_nobody(sources: Sources, tmp_path: Path) -> None:
+    runtime.fetch(tmp_path / "one")
+    sources.asked.clear()
+
+    runtime.fetch(tmp_path / "one")
+    runtime.fetch(tmp_path / "two")
+
+    assert sources.asked == []
+    assert (tmp_path / "two/p/core.bin").read_bytes() == CORE
+
+
+def test_corrupted_cache_is_noticed_and_fetched_again(sources: Sources, tmp_path: Path) -> None:
+    runtime.fetch(tmp_path / "one")
+    next((tmp_path / "cache").glob("*/core.bin")).write_bytes(b"c0re")
+    sources.asked.clear()
+
+    runtime.fetch(tmp_path / "two")
+
+    assert sources.asked == ["p/core.bin"]
+    assert (tmp_path / "two/p/core.bin").read_bytes() == CORE
+
+
+def test_corrupted_site_file_is_replaced_from_the_cache(sources: Sources, tmp_path: Path) -> None:
+    runtime.fetch(tmp_path)
+    (tmp_path / "p/core.bin").write_bytes(b"c0re")
+    sources.asked.clear()
+
+    runtime.fetch(tmp_path)
+
+    assert sources.asked == []
+    assert (tmp_path / "p/core.bin").read_bytes() == CORE
+
+
+def test_wrong_bytes_are_refused_and_the_next_source_asked(sources: Sources, tmp_path: Path) -> None:
+    sources.gives["p/core.bin"] = b"evil"
+
+    with pytest.raises(FetchError) as caught:
+        runtime.fetch(tmp_path)
+
+    assert "second p/core.bin" in sources.asked
+    for part in ("core.bin", "cdn", "sha256", "npm：not installed", str(tmp_path / "cache")):
+        assert part in str(caught.value)
+    assert not (tmp_path / "p/core.bin").exists()
+
+
+def test_a_missing_optional_file_does_not_stop_the_build(sources: Sources, tmp_path: Path) -> None:
+    del sources.gives["shim.js"]
+
+    assert [f.path for f in runtime.fetch(tmp_path)] == ["shim.js"]
+    assert (tmp_path / "p/core.bin").exists()
+
+
+def test_unwritable_cache_says_what_to_do(sources: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("AI_INFRA_CACHE", str(tmp_path / "file/below"))
+
+    with pytest.raises(FetchError, match="AI_INFRA_CACHE"):
+        runtime.fetch(tmp_path / "site")
+
+
+def test_a_source_that_fails_is_not_asked_file_by_file(sources: Sources, tmp_path: Path) -> None:
+    """No waiting for one time-out a file where the CDN is blocked."""
+    sources.gives.clear()
+
+    with pytest.raises(FetchError):
+        runtime.fetch(tmp_path)
+
+    assert sources.asked.count("p/core.bin") + sources.asked.count("shim.js") == 1
+
+
+def test_manifest_is_consistent() -> None:
+    files = manifest().files
+
+    assert len({f.path for f in files}) == len(files)
+    for file in files:
+        assert re.fullmatch(r"[0-9a-f]{64}", file.sha256), file.path
+        assert file.bytes > 0
+        assert file.licence
+        assert file.cdn
+        assert file.npm_member or file.pip_member, f"{file.path}: the CDN alone is not enough"
+        assert bool(file.npm) == bool(file.npm_member)
+        assert file.version in file.cdn or manifest().pyodide in file.cdn
+        assert not file.npm or file.npm == f"{file.package}@{file.version}"
+    assert manifest().folder == f"pyodide-{manifest().pyodide}"
+    assert manifest().file("pyodide.mjs").version == manifest().pyodide
+
+
+def test_lock_names_the_pinned_wheel() -> None:
+    lock = manifest().lock()
+    packages = lock["packages"]
+    assert isinstance(packages, dict)
+    numpy = packages["numpy"]
+
+    wheel = manifest().file(numpy["file_name"])
+
+    assert numpy["sha256"] == wheel.sha256
+    assert numpy["version"] == wheel.version
+    assert lock["info"]["version"] == manifest().pyodide  # type: ignore[index]
+
+
+def test_pinned_files_arrive(tmp_path: Path) -> None:
+    """The real ones, from the user's cache or the network."""
+    absent = runtime.fetch(tmp_path)
+
+    assert all(f.matches(tmp_path / f.path) for f in manifest().files if f not in absent)
+
+
+def test_bundle_is_reproducible_and_for_browsers_only() -> None:
+    data = bundle.build_bundle()
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    names = archive.namelist()
+
+    assert data == bundle.build_bundle()
+    assert names == sorted(names)
+    assert {i.date_time for i in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert not [n for n in names if n.startswith("calculators/site/") or n.endswith((".toml", ".pyc")) or "__pycache__" in n]
+    assert "calculators/render/live.py" in names
+    for name in names:
+        if name.endswith(".py"):
+            assert "calculators.site" not in archive.read(name).decode(), name
+
+
+def test_bundle_carries_the_catalog_as_json() -> None:
+    archive = zipfile.ZipFile(io.BytesIO(bundle.build_bundle()))
+    tables = {p.stem for p in (bundle.PACKAGE / "catalog").glob("*.toml")} | {"references"}
+
+    for table in tables:
+        assert json.loads(archive.read(f"calculators/catalog/{table}.json")) == store.read(table), table
+
+
+def test_write_assets_names_what_it_wrote(tmp_path: Path) -> None:
+    assets = bundle.write_assets(tmp_path, {"routes": {"quick": ["00"]}})
+    book = read_book(assets.folder)
+    pyodide = book["pyodide"]
+
+    assert book["bundle"] == assets.bundle
+    assert book["routes"] == {"quick": ["00"]}
+    assert pyodide["stdlib"] == assets.stdlib
+    for path, hashed in pyodide["integrity"].items():
+        assert bundle.integrity(assets.folder / path) == hashed
+    written = {p.relative_to(assets.folder).as_posix() for p in assets.folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
+    assert written == {*pyodide["integrity"], "book.js"}
+
+
+def test_write_assets_again_is_quick_and_changes_nothing(tmp_path: Path) -> None:
+    assets = bundle.write_assets(tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in assets.folder.rglob("*")}
+
+    started = time.perf_counter()
+    bundle.write_assets(tmp_path)
+    seconds = time.perf_counter() - started
+
+    assert {p: p.stat().st_mtime_ns for p in assets.folder.rglob("*")} == before
+    assert seconds < 1, "0.05 s is usual; every preview waits for it"
+
+
+def test_write_assets_removes_what_earlier_builds_left(tmp_path: Path) -> None:
+    folder = tmp_path / "assets/generated"
+    for path in ("calculators-00000000.zip", "stdlib-00000000.zip", "pyodide-1.0.0/pyodide.mjs", "other.txt"):
+        runtime.replace_file(folder / path, b"old")
+
+    bundle.write_assets(tmp_path)
+
+    assert not list(folder.glob("*-00000000.zip"))
+    assert not (folder / "pyodide-1.0.0").exists()
+    assert (folder / "other.txt").exists()
+
+
+def test_without_node_the_plain_library_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "compiled_stdlib", lambda _: None)
+
+    assets = bundle.write_assets(tmp_path)
+
+    assert assets.stdlib == f"{manifest().folder}/python_stdlib.zip"
+    assert read_book(assets.folder)["pyodide"]["rest"] == ""
+
+
+def read_book(folder: Path) -> dict[str, dict[str, str]]:
+    text = (folder / "book.js").read_text(encoding="utf-8")
+    return dict(json.loads(text.removeprefix("globalThis.aiInfraBook = ").removesuffix(";\n")))
