@@ -181,10 +181,10 @@ class Worked:
 
         The returned quantity keeps the full value; only its text is rounded.  Raises OverflowError on an infinite result.
         """
-        if not math.isfinite(_value(result)):
+        value = in_unit(result, unit)
+        if not math.isfinite(value):
             raise OverflowError(label)
-        known = unit_of(unit)
-        shown = with_unit(format_number(in_unit(result, unit), known.style, digits), unit)
+        shown = with_unit(format_number(value, unit_of(unit).style, digits), unit)
         source = _lift(result)
         if source.text != shown:
             self._lines.append(f"{label}：{source.text} = {shown}" if label else f"{source.text} = {shown}")
