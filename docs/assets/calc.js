@@ -175,7 +175,7 @@
         box(control).classList.toggle("is-changed", differing.includes(control));
         if (this.sliders.has(control.name)) placeSlider(this.sliders.get(control.name), read(control));
       }
-      this.form.querySelector('[data-act="reset"]').hidden = !differing.length;
+      this.querySelector(`[data-act="reset"]`).hidden = !differing.length;
       tab.set(this.typedKey(), differing.length ? Object.fromEntries(differing.map((c) => [c.name, read(c)])) : null);
       this.remark = "";
       if (!differing.length) return this.restore();
@@ -282,7 +282,7 @@
         if (!field) {
           field = Object.assign(document.createElement("input"), { className: "calc-link", type: "text", readOnly: true });
           field.setAttribute("aria-label", "这组输入的链接");
-          this.form.querySelector(".calc-actions").append(field);
+          this.querySelector(".calc-actions").append(field);
         }
         field.value = url;
         field.select();
