@@ -5,7 +5,7 @@ from __future__ import annotations
 from calculators.catalog.hardware import Accelerator
 from calculators.core.errors import refuse
 from calculators.core.units import TB
-from calculators.core.worked import N
+from calculators.core.worked import N, ceil, smaller
 
 
 def arithmetic_intensity(flops: N, bytes_moved: N) -> N:
@@ -16,6 +16,31 @@ def arithmetic_intensity(flops: N, bytes_moved: N) -> N:
 def ridge(peak_flops: N, bytes_per_s: N) -> N:
     """Intensity (FLOP/byte) from which the peak, not the bandwidth, is the limit: peak ÷ bandwidth."""
     return peak_flops / bytes_per_s
+
+
+def attainable(peak_flops: N, intensity: N, bytes_per_s: N) -> N:
+    """The roof: the lower of the peak and intensity × bandwidth."""
+    return smaller(peak_flops, intensity * bytes_per_s)
+
+
+def gemm_flops(m: N, n: N, k: N, two: N) -> N:
+    """(m×k)(k×n): one multiply and one add per term (``two`` = 2 FLOP)."""
+    return two * m * n * k
+
+
+def gemm_elements(m: N, n: N, k: N) -> N:
+    """Each matrix crosses HBM once: both operands read, the product written."""
+    return m * k + k * n + m * n
+
+
+def reaches_ridge(half: float, n: float, k: float) -> bool:
+    """Does an (m×k)(k×n) product become compute-bound for any m?  ``half`` = ridge × bytes per element ÷ 2."""
+    return n * k > half * (n + k)
+
+
+def crossover_rows(half: N, n: N, k: N) -> N:
+    """Smallest whole m with 2mnk / (b(mk + kn + mn)) ≥ ridge, solved for m; ``half`` as in ``reaches_ridge``."""
+    return ceil(half * n * k / (n * k - half * (n + k)))
 
 
 def dense_peak_tflops(gpu: Accelerator, elem_bytes: float, field: str = "elem_bytes") -> float:
