@@ -39,10 +39,7 @@ def _chart(
             "两轴都是对数。斜线是带宽允许的上限，batch 翻倍它几乎也翻倍；碰到算力天花板就到头，KV cache 越长弯得越早。",
             Axis("batch", "sequence", log=True),
             Axis("每卡吞吐上限", "token/s", log=True),
-            (
-                Series("带宽上限", tuple((float(b), per_card(b)) for b in BATCHES), emphasis=True),
-                Series("算力天花板", ((1.0, ceiling), (float(BATCHES[-1]), ceiling)), dashed=True),
-            ),
+            (Series("带宽上限", tuple((float(b), per_card(b)) for b in BATCHES), emphasis=True),),
             marks=(Mark("现在", float(batch), float(run.values["tok_s_per_card"]), emphasis=True),),  # type: ignore[arg-type]
             rules=tuple(rules),
         ),

@@ -17,7 +17,7 @@ from calculators.formulas.roofline import arithmetic_intensity, attainable, cros
 from calculators.formulas.roofline import ridge as ridge_point
 
 MATRIX_OPS = ("gemm", "attention-unfused", "attention-flash", "elementwise")
-ROOFS = ("a100-80gb", "h100-sxm", "h200", "b200", "h20", "rtx-4090")
+ROOFS = ("a100-80gb", "h100-sxm", "h200", "b200", "h20")
 """Cards drawn for comparison."""
 
 
@@ -69,7 +69,7 @@ def _chart(run: Run, *, gpu: Accelerator, elem_bytes: float, **_: object) -> tup
         return ()  # no axis shows both this and a card
     low, high = min(0.1, ai / 3), max(1e4, ai * 3)
     own_peak, own_bandwidth = _own_roof(run)
-    roofs = [Series("你的设定" if _typed(run) else gpu.name, _roof(own_peak, own_bandwidth, low, high), emphasis=True)]
+    roofs = [Series("你的设定" if _typed(run) else _short(gpu), _roof(own_peak, own_bandwidth, low, high), emphasis=True)]
     for id in ROOFS:
         card = accelerators()[id]
         if card is gpu and not _typed(run):
@@ -78,7 +78,7 @@ def _chart(run: Run, *, gpu: Accelerator, elem_bytes: float, **_: object) -> tup
             peak = dense_peak_tflops(card, elem_bytes)
         except Refusal:
             continue  # a card without that precision has no roof
-        roofs.append(Series(card.name, _roof(peak, card.bandwidth_gb_s, low, high), dashed=True))
+        roofs.append(Series(_short(card), _roof(peak, card.bandwidth_gb_s, low, high), dashed=True))
     side = "平顶上：算力是墙" if run.values["compute_bound"] else "斜坡上：带宽是墙"
     return (
         LineChart(
@@ -90,6 +90,10 @@ def _chart(run: Run, *, gpu: Accelerator, elem_bytes: float, **_: object) -> tup
             marks=(Mark("这个算子", ai, top, emphasis=True),),
         ),
     )
+
+
+def _short(card: Accelerator) -> str:
+    return card.name.removeprefix("NVIDIA ")
 
 
 def _typed(run: Run) -> bool:

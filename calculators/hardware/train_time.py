@@ -18,7 +18,8 @@ def _chart(run: Run, *, gpu: Accelerator, n_gpus: int, goodput: float, **_: obje
     flops, now = float(run.values["flops"]), float(run.values["days"])  # type: ignore[arg-type]
     if not 1e-9 < now < 1e12:
         return ()  # no axis shows both this and a run that anyone would start
-    counts = [float(2**k) for k in range(21)]
+    fewest, most = min(8.0, float(n_gpus)), max(131_072.0, float(n_gpus))
+    counts = [fewest * (most / fewest) ** (i / 20) for i in range(21)]
 
     def days(mfu: float, cards: float) -> float:
         return card_seconds(flops, gpu.dense_flops, mfu) / goodput / cards / DAY
