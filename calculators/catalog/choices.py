@@ -50,4 +50,5 @@ def gpu_input(
         help=help,
         more=more,
         lookup=accelerator,
+        caution=lambda id: accelerator(id).caution,
     )

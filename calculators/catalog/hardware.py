@@ -60,6 +60,15 @@ class Accelerator:
         return any(mark in ("all", field, family, f"{family}.*") for mark in self.unverified)
 
 
+    @property
+    def caution(self) -> str:
+        """One sentence when the figures that calculations use are unverified or contested, else empty."""
+        used = {"memory_gb": "显存", "bandwidth_gb_s": "带宽", "tflops.bf16": "算力", "link": "互联"}
+        doubtful = "、".join(label for field, label in used.items() if self.is_unverified(field))
+        said = f"{self.name} 的{doubtful}没有可靠来源（未核实）。" if doubtful else ""
+        return said + (f"说法不一：{self.contested}" if self.contested else "")
+
+
 def _build(id: str, raw: dict[str, Any]) -> Accelerator:
     link = raw["link"]
     return Accelerator(

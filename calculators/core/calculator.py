@@ -140,6 +140,11 @@ class Calculator:
             raise refuse("", f"「{output.label}」超出了可计算的范围", "结果不是有限的数", "把输入改小或改大一些再试")
         return value
 
+    def cautions(self, run: Run) -> tuple[str, ...]:
+        """What a reader should know about the chosen presets: unverified and contested figures."""
+        said = (i.caution(value) for i in self.inputs if i.caution is not None and isinstance(value := run.inputs[i.name], str))
+        return tuple(dict.fromkeys(s for s in said if s))
+
     def charts(self, run: Run) -> tuple[Chart, ...]:
         """Sample the curves of a finished run; apart from the result so that nothing else pays for them."""
         if self.chart is None:

@@ -48,6 +48,8 @@ class Input:
     accepts_text: Callable[[str], bool] | None = None
     """Says whether a text outside ``choices`` may be handed to ``lookup`` (a pasted config.json)."""
     range_remedy: str = ""
+    caution: Callable[[str], str] | None = None
+    """A sentence to show when this choice rests on figures that nobody verified; empty when it does not."""
 
     def parse(self, text: str) -> Scalar | None:
         """Turn typed text into a value of this input's type; empty text is the default.  Raises Refusal."""

@@ -170,7 +170,7 @@ def result(calculator: Calculator, run: Run, key: str, base: Mapping[str, str] |
     return join(
         h("dl", *(_output(o, run, base) for o in main), class_="calc-outputs"),
         h("p", run.verdict, class_="calc-verdict"),
-        [h("p", note, class_="calc-note") for note in run.notes],
+        [h("p", note, class_="calc-note") for note in (*run.notes, *calculator.cautions(run))],
         lines,
         charts,
         h("details", h("summary", "全部结果"), h("dl", *(_output(o, run, base) for o in rest), class_="calc-outputs calc-rest"), class_="calc-all")

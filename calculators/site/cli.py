@@ -141,7 +141,7 @@ def _outcome(calculator: Calculator, run: Run) -> dict[str, object]:
         "outputs": {o.name: {"value": run.values[o.name], "unit": o.unit, "text": run.texts[o.name]} for o in calculator.outputs},
         "lines": list(run.lines),
         "verdict": run.verdict,
-        "notes": list(run.notes),
+        "notes": [*run.notes, *calculator.cautions(run)],
     }
 
 
@@ -149,7 +149,7 @@ def _report(calculator: Calculator, run: Run) -> str:
     rows = [calculator.title, ""]
     width = max(_width(o.label) for o in calculator.outputs)
     rows += [f"  {_pad(o.label, width)}  {run.texts[o.name]}" for o in calculator.outputs]
-    rows += ["", *(f"  {line}" for line in run.lines), "", run.verdict, *run.notes]
+    rows += ["", *(f"  {line}" for line in run.lines), "", run.verdict, *run.notes, *calculator.cautions(run)]
     return "\n".join(rows)
 
 
