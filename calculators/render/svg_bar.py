@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -160,10 +161,10 @@ def _ends(bar: Bar) -> Iterable[float]:
 
 
 def _range(values: Sequence[float], axis: Axis) -> tuple[float, float]:
-    """From zero (or below the least value on a logarithm, so that it still shows) to the longest bar or limit."""
+    """From zero, or on a logarithm from the power of ten below the least value, to the longest bar or limit."""
     if axis.log:
         low, high = domain(values, axis)
-        return (low if axis.low else low / (high / low) ** 0.25), high
+        return (low if axis.low else 10.0 ** math.floor(math.log10(low / 1.5))), high
     return domain([0.0, *values], axis)
 
 

@@ -16,6 +16,7 @@ from calculators.render.svg_scale import (
     Scale,
     axis_title,
     domain,
+    is_usable,
     label,
     legend,
     n,
@@ -30,8 +31,10 @@ from calculators.render.svg_scale import (
 
 _PLOT_HEIGHT = 210.0
 _TEXT_HEIGHT = FONT + 1
-_DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "4 3 1 3")
-"""Only for curves that find no place for their name and go into the legend."""
+_AIR = 0.12
+"""Share of a logarithmic axis left free above and below: a name fits over the highest curve."""
+_DASHES = ("7 4", "2 3", "9 3 2 3", "12 4", "4 3 1 3", "1 4")
+"""Only for several curves that find no place for their names and go into the legend."""
 
 Points = list[tuple[float, float]]
 
@@ -58,7 +61,7 @@ def draw_lines(chart: LineChart) -> Drawing:
     out += below
     out.append(h("path", d=f"M{n(left)} {n(top)}V{n(bottom)}H{n(right)}", class_="axis"))
 
-    curves = [(s, _curve(s, x_scale, y_scale)) for s in chart.series]
+    curves = [(s, _curve(s, chart, x_scale, y_scale)) for s in chart.series]
     places = Places(left + 2, top, WIDTH, bottom - 1)
     for _, points in curves:
         places.curve([p for p in points if left <= p[0] <= right])
@@ -74,7 +77,7 @@ def draw_lines(chart: LineChart) -> Drawing:
 
 
 def _xs(chart: LineChart) -> list[float]:
-    return [x for s in chart.series for x, y in s.points if math.isfinite(y)] + [m.x for m in chart.marks] + [r.x for r in chart.rules if r.x is not None]
+    return [x for s in chart.series for x, y in s.points if is_usable(y, chart.y)] + [m.x for m in chart.marks] + [r.x for r in chart.rules if r.x is not None]
 
 
 def _y_range(chart: LineChart) -> tuple[float, float]:
@@ -82,16 +85,15 @@ def _y_range(chart: LineChart) -> tuple[float, float]:
     ys = [y for s in chart.series for _, y in s.points] + [m.y for m in chart.marks] + [r.y for r in chart.rules if r.y is not None]
     low, high = domain(ys, chart.y, from_zero=True)
     if chart.y.log:
-        air = (high / low) ** 0.08
+        air = (high / low) ** _AIR
         return (low if chart.y.low else low / air), (high if chart.y.high else high * air)
     if chart.y.high is None:
         high = rounded_up(low, high, 4)
     return low, high
 
 
-def _curve(series: Series, x_scale: Scale, y_scale: Scale) -> Points:
-    shown = [(x, y) for x, y in series.points if math.isfinite(x) and math.isfinite(y) and (x > 0 or not x_scale.log) and (y > 0 or not y_scale.log)]
-    return [(x_scale.at(x), y_scale.at(y)) for x, y in shown]
+def _curve(series: Series, chart: LineChart, x_scale: Scale, y_scale: Scale) -> Points:
+    return [(x_scale.at(x), y_scale.at(y)) for x, y in series.points if is_usable(x, chart.x) and is_usable(y, chart.y)]
 
 
 def _curves(
@@ -109,7 +111,7 @@ def _curves(
     lines, names = [], []
     for i, (series, points) in enumerate(curves):
         class_ = f"line {series_class(i)}" + (" emphasis" if series.emphasis else "")
-        dash = "5 4" if series.dashed else (_DASHES[i % len(_DASHES)] if len(missing) > 1 and i in missing else "")
+        dash = _DASHES[i % len(_DASHES)] if len(missing) > 1 and i in missing else "5 4" if series.dashed else ""
         path = " ".join(f"{n(x - left)},{n(y - top)}" for x, y in points)
         lines.append(h("g", h("title", series.name), h("polyline", points=path, class_=class_, stroke_dasharray=dash or None)))
         if len(points) == 1:

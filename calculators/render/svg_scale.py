@@ -17,6 +17,9 @@ FONT = 14.5
 LINE = 19.0
 """Distance of two lines of text."""
 
+_LARGEST = 1e150
+"""Beyond it, squares and ratios of coordinates would overflow."""
+
 _NARROW = set(" .,:;'|!()[]ijlIft·")
 _WIDE = set("mwMW%@→←＋")
 _CLOSING = set("，。；：、！？）」』》…）%")
@@ -38,22 +41,26 @@ def text_width(text: str, bold: bool = False) -> float:
 
 
 def wrap(text: str, width: float) -> list[str]:
-    """Break into lines no wider than ``width``: between any two CJK characters, in Latin at spaces, in need anywhere."""
+    """Break into lines no wider than ``width``: between any two CJK characters, in Latin at spaces, in need anywhere.
+
+    No line begins with closing punctuation: it takes the character before it along.
+    """
     lines: list[str] = []
     line = ""
     for word in _words(text):
-        if line and text_width(line + word.rstrip()) > width and word not in _CLOSING:
-            lines.append(line.rstrip())
-            line = word.lstrip()
+        if line and text_width(line + word.rstrip()) > width:
+            kept = len(line.rstrip()) - (1 if word in _CLOSING else 0)
+            while kept > 1 and word in _CLOSING and line[kept] in _CLOSING:
+                kept -= 1
+            lines.append(line[:kept].rstrip())
+            line = (line[kept:] + word).lstrip()
         else:
             line += word
-        while text_width(line.rstrip()) > width and len(line) > 1 and line[-1] not in _CLOSING:
+        while text_width(line.rstrip()) > width and len(line) > 1:
             cut = next(i for i in range(len(line) - 1, 0, -1) if i == 1 or text_width(line[:i]) <= width)
             lines.append(line[:cut])
             line = line[cut:]
-    if line.strip() or not lines:
-        lines.append(line.strip())
-    return lines
+    return [shown for shown in (*lines, line.strip()) if shown] or [""]
 
 
 def _words(text: str) -> list[str]:
@@ -89,7 +96,7 @@ class Scale:
         if self.log:
             if value <= 0:
                 return self.start
-            share = math.log(value / self.low) / math.log(self.high / self.low)
+            share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         else:
             share = (value - self.low) / (self.high - self.low)
         return self.start + min(max(share, -2.0), 3.0) * (self.end - self.start)
@@ -100,14 +107,14 @@ class Scale:
         return min(max(self.at(value), low), high)
 
 
-def usable(values: Iterable[float], log: bool) -> list[float]:
-    """The values that the axis can show."""
-    return [v for v in values if math.isfinite(v) and (v > 0 or not log)]
+def is_usable(value: float, axis: Axis) -> bool:
+    """Can the axis show this value at all?"""
+    return abs(value) <= _LARGEST and (value >= 1 / _LARGEST or not axis.log)
 
 
 def domain(values: Iterable[float], axis: Axis, *, from_zero: bool = False) -> tuple[float, float]:
     """The range of an axis; never empty.  ``from_zero`` lets a linear axis begin at zero when that costs little room."""
-    shown = usable(values, axis.log) or [1.0]
+    shown = [v for v in values if is_usable(v, axis)] or [1.0]
     low = axis.low if axis.low is not None and (axis.low > 0 or not axis.log) else min(shown)
     high = axis.high if axis.high is not None and (axis.high > 0 or not axis.log) else max(shown)
     if axis.log:
@@ -203,9 +210,9 @@ def x_axis(scale: Scale, axis: Axis, top: float, bottom: float, count: int = 5) 
         out.append(h("line", x1=n(x), x2=n(x), y1=n(top), y2=n(bottom), class_="grid"))
         left = min(max(x - width / 2, 0), WIDTH - width)
         if left >= free_from:
-            out.append(label(left, bottom + 17, text, "tick"))
+            out.append(label(left, bottom + 19, text, "tick"))
             free_from = left + width + 6
-    y = bottom + 17
+    y = bottom + 19
     for line in wrap(axis_title(axis), WIDTH):
         y += LINE
         out.append(label(WIDTH, y, line, "axis-title", "end"))

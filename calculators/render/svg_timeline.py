@@ -184,10 +184,13 @@ def _heads(columns: Sequence[str], left: float, width: float) -> tuple[float, li
             label(left + (j + 0.5) * width, top - 6 - (len(x) - 1 - k) * LINE, line, "tick", "middle") for j, x in enumerate(heads) for k, line in enumerate(x)
         ]
     stride = math.ceil((max(text_width(name) for name in columns) + 8) / width)
-    out = []
+    out, free_from = [], 0.0
     for j, name in list(enumerate(columns))[::stride]:
-        x = min(max(left + (j + 0.5) * width - text_width(name) / 2, 0.0), WIDTH - text_width(name))
-        out.append(label(x, LINE - 2, name, "tick"))
+        size = text_width(name)
+        x = min(max(left + (j + 0.5) * width - size / 2, 0.0), WIDTH - size)
+        if x >= free_from:
+            out.append(label(x, LINE - 2, name, "tick"))
+            free_from = x + size + 8
     return LINE + 4, out
 
 
