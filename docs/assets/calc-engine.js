@@ -93,7 +93,7 @@
       current.needs.forEach((name) => packages.add(name));
       arm(limit("runMs", RUN_MS), RUN_LATE);
     },
-    reply: ({ n, reply }) => finish(n, (card) => card.answer(JSON.parse(reply), !waiting.has(card))),
+    reply: ({ n, reply }) => finish(n, (card, last) => card.answer(JSON.parse(reply), last)),
     refused: ({ n, text }) => finish(n, (card) => card.trouble(text + KEPT)),
     failed: ({ text }) => (ready ? restart(text) : fail(text)),
   };
@@ -115,7 +115,7 @@
     const { card } = current;
     current = null;
     retried = false;
-    if (card) tell(card);
+    if (card) tell(card, !waiting.has(card));
     pump();
   }
 
@@ -148,7 +148,7 @@
 
   function ask(card, request) {
     waiting.set(card, request);
-    if (!ready) card.show("starting", STARTING);
+    card.show(ready ? "running" : "starting", ready ? "" : STARTING);
     start(card.needs);
     pump();
   }

@@ -179,7 +179,7 @@
       tab.set(this.typedKey(), differing.length ? Object.fromEntries(differing.map((c) => [c.name, read(c)])) : null);
       this.remark = "";
       if (!differing.length) return this.restore();
-      if (this.dataset.guess === "open") this.closeGuess();
+      if (this.dataset.guess) this.dataset.guess = "done";
       const request = JSON.stringify({ id: this.dataset.id, key: this.id, values: this.values(), base: this.base });
       if (request === this.asked) return;
       this.asked = request;
@@ -208,7 +208,7 @@
         if (told || !ok) this.mark(control, told || { message: "", error: false, placeholder: null, used: true });
       }
       const beside = Object.keys(fields).length > 0;
-      this.show("", ok || beside ? this.remark : say);
+      this.show(last ? "" : "running", ok || beside ? this.remark : say);
       if (last) this.role("live").textContent = say;
     }
 
@@ -256,12 +256,8 @@
         note.textContent = value === this.guess.dataset.answer ? note.dataset.right : note.dataset.wrong;
         note.hidden = false;
       } else this.guess.hidden = true;
-      this.closeGuess();
-      if (keep) reader.set(`guess.${this.page}#${this.key}`, value);
-    }
-
-    closeGuess() {
       this.dataset.guess = "done";
+      if (keep) reader.set(`guess.${this.page}#${this.key}`, value);
     }
 
     // --- links ---

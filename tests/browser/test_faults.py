@@ -1,0 +1,220 @@
+"""Whatever goes wrong ends in the printed answer and one Chinese sentence that names the file or the remedy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cards import cards, change, outputs, settle, status
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+from serving import Fault, SiteServer
+from test_cards import ID, PAGE, expected, given, opened, workers
+from test_every_card import put_card
+
+KEPT = "下面仍是改数以前的结果"
+
+
+@pytest.fixture
+def strange(new_context: Callable[..., BrowserContext], server: SiteServer) -> Callable[..., Locator]:
+    """Opens the page in a context of its own (nothing cached), with a script that runs before the page's."""
+
+    def open_page(early_script: str = "") -> Locator:
+        context = new_context()
+        if early_script:
+            context.add_init_script(early_script)
+        return opened(context.new_page(), server)
+
+    return open_page
+
+
+def fails(card: Locator, *parts: str) -> None:
+    """A change ends in one sentence with these parts, and the answer on the page is the printed one."""
+    before = outputs(card)
+    change(card, "hbm_tbs", "6")
+    settle(card)
+    said = status(card)
+
+    assert all(p in said for p in parts), said
+    assert said.endswith(KEPT), said
+    assert "\n" not in said
+    assert outputs(card) == before == expected(**given(card))
+
+
+FAULTS = {
+    "wasm is missing": ({"pyodide.asm.wasm": Fault(status=404)}, ("pyodide.asm.wasm", "404")),
+    "wasm is damaged": ({"pyodide.asm.wasm": Fault(damage=True)}, ("pyodide.asm.wasm", "内容不对")),
+    "library is missing": ({"/stdlib-": Fault(status=404)}, ("stdlib-", "404")),
+    "library is damaged": ({"/stdlib-": Fault(damage=True)}, ("stdlib-", "内容不对")),
+    "bundle is missing": ({"/calculators-": Fault(status=404)}, ("calculators-", "404")),
+    "bundle is damaged": ({"/calculators-": Fault(damage=True)}, ("calculators-", "内容不对")),
+    "loader is missing": ({"pyodide.mjs": Fault(status=404)}, ("pyodide.mjs", "404")),
+    "loader has a wrong type": ({"pyodide.asm.mjs": Fault(type="text/plain")}, ("pyodide.asm.mjs", "text/javascript")),
+    "server breaks": ({"pyodide.asm.wasm": Fault(status=503)}, ("pyodide.asm.wasm", "503")),
+    "worker is missing": ({"calc-worker.mjs": Fault(status=404)}, ("calc-worker.mjs", "404")),
+    "worker has a wrong type": ({"calc-worker.mjs": Fault(type="application/octet-stream")}, ("calc-worker.mjs", "text/javascript")),
+}
+
+
+@pytest.mark.parametrize(("faults", "parts"), FAULTS.values(), ids=FAULTS.keys())
+def test_faulty_files(strange: Callable[..., Locator], server: SiteServer, faults: dict[str, Fault], parts: tuple[str, ...]) -> None:
+    server.faults.update(faults)
+
+    fails(strange(), *parts)
+
+
+def test_mended_files_work_at_the_next_change(strange: Callable[..., Locator], server: SiteServer) -> None:
+    server.faults["pyodide.asm.wasm"] = Fault(status=503)
+    card = strange()
+    fails(card, "503")
+    server.faults.clear()
+
+    change(card, "hbm_tbs", "5")
+    settle(card)
+
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "5"})["hbm_ms"]
+    assert status(card) == ""
+
+
+def test_any_type_of_wasm_will_do(strange: Callable[..., Locator], server: SiteServer) -> None:
+    server.faults["pyodide.asm.wasm"] = Fault(type="application/octet-stream")
+    card = strange()
+    change(card, "hbm_tbs", "6")
+    settle(card)
+
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+
+
+def test_files_that_never_arrive(strange: Callable[..., Locator], server: SiteServer) -> None:
+    """No event tells: the time-out does, after one restart."""
+    card = strange(
+        "globalThis.workers = 0; const W = Worker; globalThis.Worker = class extends W { constructor(...a) { super(...a); globalThis.workers += 1; } };"
+    )
+    server.faults["pyodide.asm.wasm"] = Fault(hang=True)
+    card.page.evaluate("aiInfraBook.limits = { bootMs: 700 }")
+    before = workers(card.page)
+
+    fails(card, "启动超时")
+
+    assert workers(card.page) - before == 2
+    server.release()
+
+
+def test_package_that_is_missing_leaves_other_cards_alive(strange: Callable[..., Locator], server: SiteServer) -> None:
+    server.faults["numpy-"] = Fault(status=404)
+    card = strange()
+    numeric = put_card(card.page, "bandwidth-here")
+    numeric.locator("input[type=text][data-given]:not([data-given=''])").first.fill("2")
+    settle(numeric)
+    assert "numpy-2" in status(numeric)
+    assert "404" in status(numeric)
+
+    change(card, "hbm_tbs", "6")
+    settle(card)
+
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+
+
+def test_run_that_takes_too_long_is_stopped(page: Page, server: SiteServer) -> None:
+    card = opened(page, server)
+    change(card, "hbm_tbs", "6")
+    settle(card)
+    good = outputs(card)
+    page.evaluate("aiInfraBook.limits = { runMs: 0 }")
+    change(card, "hbm_tbs", "5")
+    settle(card)
+
+    assert "算得太久" in status(card)
+    assert outputs(card) == good
+    assert workers(page) == 2, "one restart, then the sentence"
+
+    page.evaluate("aiInfraBook.limits = {}")
+    change(card, "hbm_tbs", "4")
+    settle(card)
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "4"})["hbm_ms"]
+    assert status(card) == ""
+
+
+def test_old_browser(strange: Callable[..., Locator]) -> None:
+    """One that does not look at the worker's type."""
+    fails(strange("globalThis.Worker = class { terminate() {} postMessage() {} }"), "浏览器太旧", "16.4")
+
+
+def test_workers_forbidden(strange: Callable[..., Locator]) -> None:
+    fails(strange("globalThis.Worker = class { constructor() { throw new DOMException('no', 'SecurityError'); } }"), "Worker", "隐私设置")
+
+
+def test_book_is_missing(strange: Callable[..., Locator], server: SiteServer) -> None:
+    server.faults["book.js"] = Fault(status=404)
+
+    fails(strange(), "book.js")
+
+
+def test_storage_is_blocked(strange: Callable[..., Locator]) -> None:
+    card = strange(
+        "for (const s of ['localStorage', 'sessionStorage']) Object.defineProperty(globalThis, s, { get() { throw new DOMException('no', 'SecurityError'); } });"
+    )
+    change(card, "hbm_tbs", "6")
+    settle(card)
+
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+
+
+def test_opened_from_a_disk(new_context: Callable[..., BrowserContext], server: SiteServer) -> None:
+    tab = new_context().new_page()
+    tab.goto((server.folder / PAGE).as_uri())
+    cards(tab)
+    card = tab.locator(f"calc-card[data-id={ID}]").first
+    change(card, "hbm_tbs", "6")
+
+    assert "python -m http.server" in status(card)
+    assert "localhost:8000" in status(card)
+    assert outputs(card) == expected(**given(card))
+
+
+class TestPolicy:
+    """The site under a strict Content-Security-Policy."""
+
+    def policy(self, folder: Path, wasm: str) -> str:
+        hashes = set()
+        for page in folder.glob("*.html"):
+            for script in re.findall(r"<script>(.*?)</script>", page.read_text(encoding="utf-8"), re.S):
+                hashes.add("'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'")
+        scripts = " ".join(sorted(hashes))
+        return f"default-src 'self'; script-src 'self' {wasm} {scripts}; worker-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+
+    def test_cards_work_under_it(self, strange: Callable[..., Locator], server: SiteServer) -> None:
+        server.policy = self.policy(server.folder, "'wasm-unsafe-eval'")
+        card = strange("globalThis.blocked = []; addEventListener('securitypolicyviolation', e => blocked.push(e.blockedURI + ' ' + e.violatedDirective));")
+        change(card, "hbm_tbs", "6")
+        settle(card)
+
+        assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+        assert card.page.evaluate("blocked") == []
+
+    def test_wasm_forbidden_is_said(self, strange: Callable[..., Locator], server: SiteServer) -> None:
+        server.policy = self.policy(server.folder, "")
+
+        fails(strange(), "WebAssembly", "wasm-unsafe-eval")
+
+    def test_workers_forbidden_is_said(self, strange: Callable[..., Locator], server: SiteServer) -> None:
+        server.policy = self.policy(server.folder, "'wasm-unsafe-eval'").replace("worker-src 'self'", "worker-src 'none'")
+
+        fails(strange(), "worker-src")
+
+
+def test_cards_share_the_worker_when_one_is_slow(page: Page, server: SiteServer) -> None:
+    """A request waits its turn; none is lost."""
+    card = opened(page, server)
+    numeric = put_card(page, "bandwidth-here")
+    numeric.locator("input[type=text][data-given]:not([data-given=''])").first.fill("2")
+    change(card, "hbm_tbs", "6")
+    settle(card)
+    settle(numeric)
+
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+    expect(numeric.locator("[data-role=status]")).to_have_text("")
+    assert workers(page) == 1
