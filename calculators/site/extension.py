@@ -7,9 +7,11 @@ import unicodedata
 
 from markdown import Markdown
 from markdown.extensions import Extension
+from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
 from calculators.site.links import ChapterHead, FigureLinks, UnwrittenChapters
+from calculators.site.page import written
 
 _BLOCK_START = re.compile(r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|>|\||!!!|\?\?\?|:::|===|---|```|~~~|<|:\s|\[\^|\*\[)")
 _MARKUP = "*_[(`~「『《（"
@@ -54,6 +56,13 @@ def _is_punctuation(character: str) -> bool:
     return character in "，。：；？！、）」』》…—"
 
 
+class UnwrittenInDiagrams(Postprocessor):
+    """Takes the address from a diagram's link to a chapter that does not exist yet."""
+
+    def run(self, text: str) -> str:
+        return re.sub(r'<a href="([\w-]+)\.html">', lambda m: m[0] if f"{m[1]}.md" in written() else "<a>", text)
+
+
 class BookExtension(Extension):
     """Joined lines, figure links, the line under the title, links to chapters still to come."""
 
@@ -63,6 +72,7 @@ class BookExtension(Extension):
         md.treeprocessors.register(UnwrittenChapters(md), "book-unwritten", 5)  # before MkDocs' relpath (0)
         md.treeprocessors.register(ChapterHead(md), "book-head", 4)
         md.treeprocessors.register(FigureLinks(md), "book-figures", -10)  # after relpath
+        md.postprocessors.register(UnwrittenInDiagrams(md), "book-diagrams", 1)  # after raw HTML was put back (30)
 
 
 def makeExtension(**settings: object) -> BookExtension:  # noqa: N802 - Python-Markdown's entry point
