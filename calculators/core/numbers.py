@@ -14,6 +14,7 @@ _SUFFIX = {
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "千": 1e3, "万": 1e4, "百万": 1e6, "亿": 1e8, "十亿": 1e9, "万亿": 1e12,
 }  # fmt: skip
 _NUMBER = re.compile(r"([+-]?(?:\d[\d,_ ]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)", re.DOTALL)
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?:([,_ ])\d{3})(?:\1\d{3})*(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -34,8 +35,11 @@ def parse_number(text: str, unit: str = "") -> float:
     match = _NUMBER.fullmatch(cleaned)
     if match is None:
         raise NotANumber("必须是数字")
+    digits = match[1].strip()
+    if re.search(r"[,_ ]", digits) and not _GROUPED.fullmatch(digits):
+        raise NotANumber("里的逗号、空格只能三位一分（小数点用「.」）")
     try:
-        value = float(re.sub(r"[,_ ]", "", match[1]))
+        value = float(re.sub(r"[,_ ]", "", digits))
     except ValueError:
         raise NotANumber("必须是数字") from None
     suffix = match[2].strip()
@@ -51,6 +55,8 @@ def _suffix_factor(suffix: str, own: Unit) -> float:
     base = {"bytes": "B", "bytes/s": "B/s", "flop/s": "FLOPS"}.get(own.dimension, "")
     if base and own.symbol != base and suffix in "KMGTP":
         return unit_of(suffix + base).scale / own.scale  # "80G" in a GB field is 80 GB
+    if suffix == "m" and own.dimension in ("time", "card-time"):
+        raise NotANumber("后缀「m」说不清是百万还是分钟；写 min 或 M")
     if suffix in _SUFFIX and not (suffix == "B" and own.dimension == "bytes"):
         return _SUFFIX[suffix] / (1e9 if billions else 1.0)
     unit = unit_of(suffix)
