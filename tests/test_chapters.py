@@ -161,7 +161,7 @@ def test_every_calc_fence_is_quoted_and_known():
     for path in DOCS.glob("*.md"):
         text = path.read_text(encoding="utf-8")
         opened = re.findall(r"^[ >]*```+\s*calc(?![\w-]).*$", text, re.MULTILINE)
-        assert len(opened) == len(CARD_FENCE.findall(text)), f"{path.name}: a calc fence without id=\"…\""
+        assert len(opened) == len(CARD_FENCE.findall(text)), f'{path.name}: a calc fence without id="…"'
         for id in CARD_FENCE.findall(text):
             assert id in ids(), f"{path.name}: {id}"
 

@@ -49,7 +49,7 @@ def convert(text: str, page: str = "") -> str:
         (["| 表 |", "| 表 |"], ["| 表 |", "| 表 |"]),
         (["段落", "", "段落"], ["段落", "", "段落"]),
         (["段落", "1. 列表"], ["段落", "1. 列表"]),
-        (["!!! note \"题\"", "    正文"], ["!!! note \"题\"", "    正文"]),
+        (['!!! note "题"', "    正文"], ['!!! note "题"', "    正文"]),
         (["硬换行  ", "下一行"], ["硬换行  ", "下一行"]),
     ],
 )
@@ -88,7 +88,7 @@ def test_two_cards_of_one_calculator_have_different_keys():
         ('```calc-table sweep="move-time" over="nothing=1" show="net_ms"\n```', "over"),
         ('```calc-table sweep="move-time" over="net_gbps=100" show="nothing"\n```', "show"),
         ('```calc-table catalog="hardware" rows="h100-sxm" show="flops"\n```', "flops"),
-        ('```calc-table\n```', "calc-table"),
+        ("```calc-table\n```", "calc-table"),
         ("```check\n问: 只有问题？\n```", "检查点"),
         ('```check show="answers"\n```', "check"),
         ('```log src="nothing"\nline\n```', "log"),
