@@ -116,8 +116,8 @@ def format_number(value: float, style: str = "plain", digits: int = 4) -> str:
         return "0"
     if style == "sci" and size >= 1e6:
         return _scientific(value, digits)
-    if style == "short" and size >= 1e5:
-        for limit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+    if style == "short" and size >= 1e6:
+        for limit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
             if size >= limit * 0.99995 and size < 1e16:
                 return _grouped(_plain(round_sig(value / limit, digits))) + letter
     if style == "cjk" and size >= 1e4:
