@@ -99,6 +99,7 @@ async function boot(message) {
   }
   const broken = instantiateEarly(folder + WASM);
   const library = begin(stdlib);
+  early.set(urlOf(stdlib), library.catch(() => new Promise(() => {}))); // we report it, Pyodide would not
   const bundle = download(book.bundle, { integrity: book.pyodide.integrity[book.bundle] }).then((response) => response.arrayBuffer());
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
   const [machine, archive] = await Promise.race([Promise.all([start(library), bundle]), broken]);

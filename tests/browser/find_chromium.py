@@ -40,7 +40,10 @@ def install() -> None:
         return
     if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
         subprocess.call(["apt-get", "update", "-qq"])
-        subprocess.call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium", "fonts-noto-cjk"], env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        subprocess.call(
+            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium", "fonts-noto-cjk"],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
 
 
 def main() -> int:

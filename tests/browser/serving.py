@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,6 +41,10 @@ class SiteServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def handle(self) -> None:
+                with suppress(ConnectionError):  # the page left
+                    super().handle()
 
             def do_GET(self) -> None:
                 owner.answer(self)
@@ -91,15 +96,12 @@ class SiteServer:
             body = re.sub(rb"<loc>[^<]*/", b"<loc>" + self.url.encode(), body)
         if fault.damage:
             body = body[:200] + bytes(b ^ 0x55 for b in body[200:400]) + body[400:]
-        try:
-            request.send_response(status)
-            request.send_header("Content-Type", fault.type or (TYPES.get(file.suffix, "application/octet-stream") if status == 200 else "text/html"))
-            request.send_header("Content-Length", str(len(body)))
-            request.send_header("Cache-Control", "no-store" if self.faults else "max-age=600")
-            if self.policy:
-                request.send_header("Content-Security-Policy", self.policy)
-            request.end_headers()
-            if request.command == "GET":
-                request.wfile.write(body)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the page left
+        request.send_response(status)
+        request.send_header("Content-Type", fault.type or (TYPES.get(file.suffix, "application/octet-stream") if status == 200 else "text/html"))
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("Cache-Control", "no-store" if self.faults else "max-age=600")
+        if self.policy:
+            request.send_header("Content-Security-Policy", self.policy)
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(body)

@@ -155,7 +155,7 @@ def test_book_is_missing(strange: Callable[..., Locator], server: SiteServer) ->
 
 def test_storage_is_blocked(strange: Callable[..., Locator]) -> None:
     card = strange(
-        "for (const s of ['localStorage', 'sessionStorage']) Object.defineProperty(globalThis, s, { get() { throw new DOMException('no', 'SecurityError'); } });"
+        "for (const s of ['localStorage', 'sessionStorage']) Object.defineProperty(globalThis, s, { get() { throw new DOMException('storage is blocked', 'SecurityError'); } });"
     )
     change(card, "hbm_tbs", "6")
     settle(card)
