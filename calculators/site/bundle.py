@@ -83,7 +83,7 @@ def _members() -> dict[str, Callable[[], bytes]]:
         if path.suffix != ".toml":
             members[path.relative_to(PACKAGE.parent).as_posix()] = path.read_bytes
     for table in (PACKAGE / "catalog").iterdir():
-        if table.suffix == ".toml" or (table.is_dir() and table.name != "__pycache__"):
+        if table.suffix == ".toml" or (table.is_dir() and table.name != "__pycache__" and not (table / "__init__.py").exists()):
             members[f"calculators/catalog/{table.stem}.json"] = partial(_catalog_json, table.stem)
     return members
 
