@@ -206,7 +206,7 @@ def _table(output: Output, rows: Value) -> Html:
     assert isinstance(rows, list)
     head = [h("th", label + (f"（{unit}）" if unit else ""), scope="col") for _, label, unit in output.columns]
     body = [h("tr", *(h("td", format_value(row.get(name), "", output.digits)) for name, _, _ in output.columns)) for row in rows if isinstance(row, dict)]
-    return h("div", h("table", h("thead", h("tr", *head)), h("tbody", *body)), class_="calc-table")
+    return h("div", h("table", h("thead", h("tr", *head)), h("tbody", *body), class_="plain"), class_="calc-table")
 
 
 def _about(calculator: Calculator, source_code: str) -> Html:

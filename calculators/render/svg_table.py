@@ -24,7 +24,7 @@ def data_table(chart: Chart) -> Html:
     head, rows = _content(chart)
     columns = h("tr", [h("th", name, scope="col") for name in head])
     body = [h("tr", h("th", row[0], scope="row"), [h("td", cell) for cell in row[1:]]) for row in thin(rows, MOST_ROWS)]
-    return h("details", h("summary", "图里的数"), h("table", h("thead", columns), h("tbody", body)), class_="calc-data")
+    return h("details", h("summary", "图里的数"), h("table", h("thead", columns), h("tbody", body), class_="plain"), class_="calc-data")
 
 
 def thin(items: Sequence[T], most: int) -> list[T]:

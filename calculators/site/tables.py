@@ -39,7 +39,7 @@ def _head(label: str, unit: str) -> Html:
 
 
 def _table(head: list[Html], rows: list[Html], caption: str = "") -> Html:
-    return h("div", h("table", h("caption", caption) if caption else None, h("thead", h("tr", *head)), h("tbody", *rows)), class_="calc-table")
+    return h("div", h("table", h("caption", caption) if caption else None, h("thead", h("tr", *head)), h("tbody", *rows), class_="plain"), class_="calc-table")
 
 
 def sweep_table(options: Options, page: str) -> Html:
