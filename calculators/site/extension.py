@@ -57,10 +57,13 @@ def _is_punctuation(character: str) -> bool:
 
 
 class UnwrittenInDiagrams(Postprocessor):
-    """Takes the address from a diagram's link to a chapter that does not exist yet."""
+    """Takes the address from a diagram's link to a chapter that does not exist yet.
+
+    Diagrams write ``xlink:href``: the theme assigns to ``href`` of everything that has one, which an SVG link refuses.
+    """
 
     def run(self, text: str) -> str:
-        return re.sub(r'<a href="([\w-]+)\.html">', lambda m: m[0] if f"{m[1]}.md" in written() else "<a>", text)
+        return re.sub(r'<a (?:xlink:)?href="([\w-]+)\.html">', lambda m: m[0] if f"{m[1]}.md" in written() else "<a>", text)
 
 
 class BookExtension(Extension):
