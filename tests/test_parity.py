@@ -15,7 +15,7 @@ from variations import Texts, compared, variations
 
 from calculators.core.errors import Refusal
 from calculators.core.index import ids, load
-from calculators.site import runtime
+from calculators.site import precompile, runtime
 from calculators.site.bundle import build_bundle
 
 HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    node = runtime.find_node()
+    node = precompile.find_node()
     if node is None:
         if os.environ.get("CI"):
             pytest.fail("no Node: install nodejs, or playwright, whose wheel holds one")
@@ -100,7 +100,7 @@ def test_pyodide_agrees(answers: Answers) -> None:
 
 def test_compiled_library_is_complete(answers: Answers) -> None:
     """A module missing from the list still works, but a reader's browser then fetches the whole library."""
-    listed = set((Path(runtime.__file__).parent / "stdlib_modules.txt").read_text(encoding="utf-8").split())
+    listed = set(precompile.MODULES.read_text(encoding="utf-8").split())
 
     missing = sorted(set(answers.library) - listed)
 

