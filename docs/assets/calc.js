@@ -7,7 +7,8 @@
   if (customElements.get("calc-card")) return; // a theme may run the script again
   const PREFIX = "aiinfra.v1.";
   const MOST_PARAMETERS = 60;
-  const engine = () => globalThis.aiInfra;
+  const NO_ENGINE = { ask: (card) => card.trouble("calc-engine.js 没有载入；下面仍是改数以前的结果"), forget() {}, start() {}, prefetch() {} };
+  const engine = () => globalThis.aiInfra ?? NO_ENGINE;
 
   // --- what this browser remembers ---
   const memory = (storage) => ({
@@ -90,7 +91,8 @@
     }
 
     disconnectedCallback() {
-      engine()?.forget(this);
+      engine().forget(this);
+      this.asked = null;
     }
 
     wake() {

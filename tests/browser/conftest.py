@@ -114,7 +114,8 @@ def new_context(browser: Browser, server: SiteServer) -> Iterator[Callable[..., 
         watch.check()
 
 
-# `workers` counts every worker that the tab's pages start for calculators; it outlives instant navigation only
+# `workers` counts the workers that the tab starts for calculators; with `deaf` they never hear of a request, as one lost
+# in a long calculation does not
 COUNT_WORKERS = """
 (() => {
   const Native = globalThis.Worker;
@@ -123,6 +124,9 @@ COUNT_WORKERS = """
     constructor(url, options) {
       super(url, options);
       if (String(url).includes("calc-worker")) globalThis.workers += 1;
+    }
+    postMessage(message) {
+      if (!globalThis.deaf || !String(message).includes('"do":"run"')) super.postMessage(message);
     }
   };
 })();
