@@ -91,6 +91,13 @@ def test_move_time_by_hand() -> None:
     assert value("move-time", "net_gb_s") == 50
 
 
+def test_verdict_names_the_one_way_time_and_does_not_rank_nonsense() -> None:
+    """One transfer uses one direction: 14 GB ÷ 450 GB/s = 31.11 ms stands beside the sum of both.  NVLink above HBM is no ranking."""
+    assert "31.11 ms" in run("move-time").verdict
+    assert "双向合计" not in run("move-time", nvlink_basis="单向").verdict
+    assert "先核对" in run("move-time", hbm_tbs="0.9", nvlink_gbs="1800").verdict
+
+
 def test_flash_traffic_by_hand() -> None:
     """Outside check: Algorithm 1 counted term by term, n = 1000, d = 64, 100 KB of two-byte elements."""
     n, d, m = 1000, 64, 100 * 1024 // 2

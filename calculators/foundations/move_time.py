@@ -7,7 +7,7 @@ from calculators.core.charts import Axis, Bar, BarChart, Chart, Part
 from calculators.core.errors import refuse
 from calculators.core.inputs import choice, log_stops, number
 from calculators.core.numbers import format_number
-from calculators.core.worked import Worked, quantity
+from calculators.core.worked import Quantity, Worked, quantity
 
 PRESET_GB = {"7B 权重(BF16)": 14.0, "70B 权重(BF16)": 140.0, "一次梯度同步(7B)": 14.0}
 """Parameters × 2 bytes (BF16): 7e9 × 2 B and 70e9 × 2 B; a gradient is as large as its weights."""
@@ -19,7 +19,9 @@ TYPED_AS_GB_PER_S = (12.5, 50.0)
 def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     links = (("HBM", "hbm_ms"), ("NVLink", "nvlink_ms"), ("跨机网络", "net_ms"))
     bars = tuple(Bar(name, (Part(name, float(run.values[key])),), run.texts[key]) for name, key in links)  # type: ignore[arg-type]
-    return (BarChart("搬同样的字节要多久", "横轴是对数：每多一格慢十倍。", Axis("时间", "ms", log=True), bars),)
+    steps = [float(run.values[key]) for key in ("nvlink_over_hbm_x", "net_over_nvlink_x")]  # type: ignore[arg-type]
+    seen = f"每跨一级，慢 {run.texts['nvlink_over_hbm_x']}、{run.texts['net_over_nvlink_x']}。" if min(steps) >= 1 else ""
+    return (BarChart("搬同样的字节要多久", f"{seen}横轴是对数：一格十倍。", Axis("时间", "ms", log=True), bars),)
 
 
 @calculator(
@@ -55,7 +57,7 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     ),
     chart=_chart,
     formula=("时间 = 字节 ÷ 带宽", "单向带宽 = 标称带宽 ÷ 2", "1 Gb/s = 1/8 GB/s"),
-    leaves_out="不算延迟（约 10 MB 以下才要紧）和协议效率（NVLink 实测约 83%，InfiniBand 约 95%）；大块传输误差不超过 20%。",
+    leaves_out="不算延迟（约 10 MB 以下才要紧）和协议效率（NVLink 实测约 83%，InfiniBand 约 95%）；NVLink 按单向算，大块传输误差不超过 20%，按双向合计再差一倍。",
     sources=("NVIDIA H100 数据手册：3.35 TB/s；NVLink 900 GB/s 为双向合计", "400 Gb/s：NDR InfiniBand 线速"),
 )
 def move_time(*, preset: str, bytes_gb: float | None, hbm_tbs: float, nvlink_gbs: float, net_gbps: float, nvlink_basis: str) -> Result:
@@ -85,7 +87,15 @@ def move_time(*, preset: str, bytes_gb: float | None, hbm_tbs: float, nvlink_gbs
             "net_over_hbm_x": net_s.value / hbm_s.value, "net_over_nvlink_x": step_2, "nvlink_over_hbm_x": step_1,
         },
         lines=w.lines,
-        verdict=f"同样 {size.text}：HBM {hbm_s.text}，NVLink {nvlink_s.text}，跨机 {net_s.text}。每跨一级，慢 {step_1.text}、{step_2.text}。",
+        verdict=_verdict(size, hbm_s, nvlink_s, net_s, (step_1, step_2), both=nvlink_basis != "单向"),
         resolved={"bytes_gb": bytes_gb},
         notes=notes,
     )  # fmt: skip
+
+
+def _verdict(size: Quantity, hbm_s: Quantity, nvlink_s: Quantity, net_s: Quantity, steps: tuple[Quantity, Quantity], both: bool) -> str:
+    one_way = f"（双向合计；一次搬运只走单向，要 {quantity(2 * nvlink_s.value * 1000, 'ms', digits=4).text}）" if both else ""
+    head = f"同样 {size.text}：HBM {hbm_s.text}，NVLink {nvlink_s.text}{one_way}，跨机 {net_s.text}。"
+    if min(s.value for s in steps) < 1:
+        return head + "外面的路反而比里面快：先核对这几个带宽。"
+    return head + f"每跨一级，慢 {steps[0].text}、{steps[1].text}：能留在本卡的别出卡，能留在本机的别出机。"
