@@ -204,6 +204,12 @@ def test_memory_fraction_would_cost_cards_before_the_weights_shrink() -> None:
     assert tight["cards_naive"] == 42
 
 
+def test_a_step_that_changes_nothing_is_not_blamed() -> None:
+    """With the same peak on both sides the last bar saves nothing, but not because something else was the limit."""
+    assert "矩阵乘" not in run("serving-bill", peak_tflops_opt="312").verdict
+    assert "「权重变小（只有权重）」一张没省" in run("serving-bill").verdict
+
+
 def test_waterfall_ends_at_the_two_sides() -> None:
     for given in ({}, {"model": "llama-3-8b", "gpu": "h100-sxm"}, {"cards_per_replica_naive": "8", "cards_per_replica_opt": "4"}):
         got = run("serving-bill", **given).values
@@ -276,6 +282,7 @@ def test_mfu_falls_with_step_time_and_cards() -> None:
 
 REFUSALS = [
     ("train-memory-quick", {"params_b": "0"}, "params_b", ("参数量", "0.01 到 2000")),
+    ("train-memory-quick", {"params_b": "7000000000"}, "params_b", ("参数量", "7B")),
     ("train-memory-quick", {"opt_bytes": "3"}, "opt_bytes", ("Adam", "可取 2、4、8")),
     ("train-memory-quick", {"preset": "gpt-9"}, "preset", ("模型", "可取")),
     ("attention-ai", {"n": "64"}, "n", ("序列长度", "128")),

@@ -169,7 +169,7 @@ def serving_bill(
             "compute_bound_opt": after.compute_bound, "waterfall_cards": steps, "floor_tokens_bf16": floor_bf16, "floor_tokens_opt": floor_opt,
         },
         lines=w.lines,
-        verdict=_verdict(before, after, cost_before, cost_after, ratio, steps),
+        verdict=_verdict(before, after, cost_before, cost_after, ratio, steps, _idle_steps(steps, naive, optimised)),
         resolved={"peak_tflops_naive": naive.peak, "peak_tflops_opt": optimised.peak},
         notes=_notes(steps, floor_cards, floor_bf16, floor_opt, prompt + output, "" if gpu.id == RENT_OF else gpu.name),
     )  # fmt: skip
@@ -183,7 +183,17 @@ def _peak(given: float | None, gpu: Accelerator, precision: str, field: str, lab
     return peak
 
 
-def _verdict(before: Bill, after: Bill, cost_before: Quantity, cost_after: Quantity, ratio: Quantity, steps: list[int] | None) -> str:
+def _idle_steps(steps: list[int] | None, naive: Side, optimised: Side) -> list[str]:
+    """Steps that change something and still save no card; a step whose two sides are alike is no step."""
+    pairs = zip(steps, steps[1:], STEPS, strict=False) if steps else ()
+    return [
+        name
+        for a, b, (name, fields) in pairs
+        if a == b and any(getattr(naive, f) != getattr(optimised, f) for f in fields if f != "peak_unit")  # TFLOPS or TOPS: only a word
+    ]
+
+
+def _verdict(before: Bill, after: Bill, cost_before: Quantity, cost_after: Quantity, ratio: Quantity, steps: list[int] | None, idle_steps: list[str]) -> str:
     head = f"朴素 {before.cards.text}、{cost_before.text}；优化后 {after.cards.text}、{cost_after.text}。"
     if ratio.value <= 1:
         return head + "这组参数下，优化没有省出卡来。"
@@ -192,7 +202,7 @@ def _verdict(before: Bill, after: Bill, cost_before: Quantity, cost_after: Quant
         return head
     saved = [(a - b, name) for a, b, (name, _) in zip(steps, steps[1:], STEPS, strict=False)]
     most, name = max(saved)
-    idle = "、".join(f"「{name}」" for less, name in saved if less == 0)
+    idle = "、".join(f"「{name}」" for name in idle_steps)
     why = "当时卡住的不是它" if min(steps) >= FEW_CARDS else "卡少，凑整副本就凑没了"
     return head + f"省得最多的一步是「{name}」：{most} 张。" + (f"{idle}一张没省：{why}。" if idle else "")
 

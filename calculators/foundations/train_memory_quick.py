@@ -32,7 +32,10 @@ def _chart(run: Run, *, card_gb: float, **_: object) -> tuple[Chart, ...]:
     chapter="01",
     inputs=(
         choice("preset", "模型", CUSTOM, (CUSTOM, *PRESETS), labels={CUSTOM: "自己填参数量", **{id: model(id).name for id in PRESETS}}),
-        number("params_b", "参数量", None, "1e9", low=0.01, high=2000, kind="count", stops=log_stops(0.1, 1000), help="留空：自己填时取 7B，否则取所选模型的"),
+        number(
+            "params_b", "参数量", None, "1e9", low=0.01, high=2000, kind="count", stops=log_stops(0.1, 1000), help="留空：自己填时取 7B，否则取所选模型的",
+            range_remedy="单位是十亿：70 亿填 7 或 7B",
+        ),
         choice("weight_bytes", "权重，每参数", 2, (2, 4), "B", more=True),
         choice("grad_bytes", "梯度，每参数", 2, (2, 4), "B", more=True, help="Megatron 默认用 FP32 累加梯度：4"),
         choice("opt_bytes", "Adam 的 m、v，每参数", 8, (2, 4, 8), "B", help="两个合计：FP32 是 8，BF16 是 4，8 位是 2"),
@@ -89,7 +92,8 @@ def _verdict(params: Quantity, states: Quantity, card: Quantity, name: str, larg
     head = f"{params.text}的模型状态要 {states.text}，最大的一块：{name}，{largest.text}。"
     if states.value > card.value:
         cards = int(ceil(states.value / card.value))
-        return head + f"一张 {card.text} 的卡装不下，还没算激活。切到 {cards} 张卡上才勉强放下，再留出激活的地方（第 11 章）。"
+        short = quantity((states.value - card.value) / GB, "GB", digits=4)
+        return head + f"一张 {card.text} 的卡装不下，差 {short.text}，还没算激活。切到 {cards} 张卡上才勉强放下，再留出激活的地方（第 11 章）。"
     left = quantity((card.value - states.value) / GB, "GB", digits=4)
     return head + f"一张 {card.text} 的卡装得下，剩 {left.text} 给激活和碎片。"
 
