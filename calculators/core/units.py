@@ -51,7 +51,7 @@ _UNITS: tuple[Unit, ...] = (
     Unit("MiB", "bytes-binary", MIB),
     Unit("GiB", "bytes-binary", GIB),
     Unit("TiB", "bytes-binary", TIB),
-    Unit("KB (1024 B)", "bytes-binary", KIB, "KB（1024 字节）"),
+    Unit("KB (1024 B)", "bytes-binary", KIB, "KiB"),
     Unit("bit", "bits", 1.0, "位", aliases=("bits", "比特")),
     # rates
     *_decimal("bytes/s", "B/s"),
