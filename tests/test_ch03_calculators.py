@@ -263,6 +263,14 @@ class TestTrainMemory:
         assert "重算" in run("train-memory", "gpu=h200").verdict
         assert "装得下" in run("train-memory", "gpu=h200 recompute=full").verdict
 
+    def test_verdict_never_advises_what_is_already_on(self):
+        squeezed = run("train-memory", "model=qwen2.5-7b recipe=8bit-10 recompute=full logits=chunked").verdict
+        assert "装不下" in squeezed
+        assert "重算" not in squeezed
+        assert "第 11 章" in squeezed
+        assert "FlashAttention" not in run("train-memory", "recipe=bf16-8").verdict
+        assert "缩短序列" in run("train-memory", "model=llama-3.2-1b seq=1000000 recompute=full logits=chunked").verdict
+
 
 class TestDecodeBound:
     """Reading time of weights and KV cache."""
@@ -344,6 +352,7 @@ class TestDecodeBound:
     def test_verdict_follows_the_wall(self):
         assert "时间花在读" in run("decode-bound").verdict
         assert "撞上算力" in run("decode-bound", "batch=1024").verdict
+        assert "实际最多 61,580 token/s" in run("decode-bound", "batch=1024").verdict  # 989e12 / (2 × 8 030 261 248)
         assert "先压 KV" in run("decode-bound", "batch=64 ctx=4096").verdict
 
     def test_longer_than_the_model_allows_is_said(self):
@@ -362,6 +371,9 @@ class TestGrowth:
         assert v["flops_rate_2y"] ** (v["span_years"] / 2) == pytest.approx(v["flops_x"])
         assert v["flops_x"] == 2250 / 125
         assert v["bw_x"] == pytest.approx(7700 / 900)
+
+    def test_equal_growth_is_no_reason_to_forget_the_wall(self):
+        assert "原来那堵还在" in run("growth", "mode=cards card_from=H100 card_to=B200").verdict
 
     @pytest.mark.parametrize("query", ["mode=cards card_from=H100 card_to=A100", "mode=cards card_from=H100 card_to=H100"])
     def test_the_end_must_be_newer(self, query):

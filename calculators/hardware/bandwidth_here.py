@@ -88,17 +88,17 @@ def bandwidth_here(*, n_elems: int, mat_n: int, repeats: int, seed: int) -> Resu
     matmul_time = _measured(w, "矩阵乘，最快的一次", matmul_s)
     add_speed = w.line("逐元素加的速度", add_work / add_time, "GFLOP/s")
     matmul_speed = w.line("矩阵乘的速度", matmul_work / matmul_time, "GFLOP/s")
-    faster = matmul_speed.value / add_speed.value
+    add_rate = w.line("逐元素加的带宽", add_bytes / add_time, "GB/s")
+    matmul_rate = w.line("矩阵乘的带宽", matmul_bytes / matmul_time, "GB/s")
     return Result(
         values={
             "add_ai": add_ai, "matmul_ai": matmul_ai,
-            "add_gb_s": w.line("逐元素加的带宽", add_bytes / add_time, "GB/s"), "matmul_gb_s": w.line("矩阵乘的带宽", matmul_bytes / matmul_time, "GB/s"),
-            "add_gflop_s": add_speed, "matmul_gflop_s": matmul_speed,
+            "add_gb_s": add_rate, "matmul_gb_s": matmul_rate, "add_gflop_s": add_speed, "matmul_gflop_s": matmul_speed,
             "add_max_rel_err": _relative_error(summed, lambda lo, hi: a[lo:hi].astype(np.float64) + b[lo:hi]),
             "matmul_max_rel_err": _relative_error(product, lambda lo, hi: left[lo:hi].astype(np.float64) @ right.astype(np.float64)),
         },
         lines=w.lines,
-        verdict=_verdict(add_speed, matmul_speed, faster) + f"（{_where()}测得，numpy {np.__version__}）",
+        verdict=_verdict(add_speed, matmul_speed, add_rate, matmul_rate) + f"（{_where()}测得，numpy {np.__version__}）",
     )  # fmt: skip
 
 
@@ -148,7 +148,11 @@ def _where() -> str:
     return "在你的浏览器里" if sys.platform == "emscripten" else f"在构建机（{platform.system()} {platform.machine()}）上"
 
 
-def _verdict(add: Quantity, matmul: Quantity, faster: float) -> str:
+def _verdict(add: Quantity, matmul: Quantity, add_rate: Quantity, matmul_rate: Quantity) -> str:
+    faster = matmul.value / add.value
     if faster < 1:
-        return f"逐元素加 {add.text}，矩阵乘 {matmul.text}：矩阵乘反而慢，多半是机器正忙、矩阵太小，或没有优化过的 BLAS；等一会儿，把矩阵边长调大再测。"
+        return (
+            f"每秒搬的字节：逐元素加 {add_rate.text}，矩阵乘 {matmul_rate.text}，矩阵乘不缺带宽。"
+            f"它的 {matmul.text} 反而低于 {add.text}，是算得慢：没有优化过的 BLAS，或机器正忙，等一会儿再测。"
+        )
     return f"逐元素加 {add.text}，矩阵乘 {matmul.text}，差 {quantity(faster, '×', 3).text}。算术强度低的那个卡在搬数据：想快，就让每个字节多用几次。"

@@ -73,7 +73,7 @@ def _chart(
     ),
     chart=_chart,
     formula=("每步 ≥ (权重字节 ÷ 卡数 + KV 字节 ÷ KV 能切的份数) ÷ 带宽", "token/s = batch ÷ 每步时间", "MoE：读到的专家比例 = 1 − (1 − k ÷ E)^batch"),
-    assumptions=("KV cache 是 BF16，滑动窗口不计", "KV 按 KV 头切给各卡；MLA 的潜变量每卡一份", "MoE 的路由均匀、互相独立"),
+    assumptions=("KV cache 是 BF16，滑动窗口不计", "同一步的计算按稠密 BF16 峰值算", "KV 按 KV 头切给各卡；MLA 的潜变量每卡一份", "MoE 的路由均匀、互相独立"),
     leaves_out="不算 kernel 启动（每步 0.3–3.6 ms）、张量并行的通信（每层 2 次 all-reduce）和 attention 的计算；实测只会更慢。",
     sources=("Llama-3.1-8B 在 H100 上实测 8.4 ms，用 CUDA graph 后 5.1 ms：都在下界之上", "权重、KV 与激活参数：模型目录", "带宽：硬件目录"),
 )
@@ -129,7 +129,8 @@ def _params_read(w: Worked, model: Model, batch: int, count_input_embedding: boo
 
 def _verdict(seconds: Quantity, compute: Quantity, rate: Quantity, weights: Quantity, kv: Quantity) -> str:
     if compute.value > seconds.value:
-        return f"这个 batch 已经撞上算力：光计算就要 {compute.text}，比读数据的 {seconds.text} 还长。再加 batch 只添延迟，不添吞吐。"
+        ceiling = quantity(rate.value * seconds.value / compute.value, "token/s", 4)
+        return f"这个 batch 已经撞上算力：光计算就要 {compute.text}，比读数据的 {seconds.text} 还长，实际最多 {ceiling.text}。再加 batch 只添延迟，不添吞吐。"
     bound = f"一步至少 {seconds.text}，最多 {rate.text}；计算只要 {compute.text}，时间花在读 {weights.text} 权重上。"
     if kv.value > weights.value:
         return f"一步至少 {seconds.text}，最多 {rate.text}。KV cache（{kv.text}）比权重（{weights.text}）还多：先压 KV（第 16、18 章），再谈加 batch。"

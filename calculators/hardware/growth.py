@@ -138,5 +138,9 @@ def _cards(card_from: str, card_to: str) -> Result:
 
 def _verdict(flops: Quantity, bandwidth: Quantity, gap: Quantity) -> str:
     ahead = gap.value > 1
-    change = f"每搬一个字节，要多做 {gap.text}的运算才喂得饱算力。优化先想怎么少搬，再想怎么少算。" if ahead else "带宽没有落后：这样的硬件上，先想怎么少算。"
+    change = (
+        f"每搬一个字节，要多做 {gap.text}的运算才喂得饱算力。优化先想怎么少搬，再想怎么少算。"
+        if ahead
+        else "带宽没有落后：墙没再长高，原来那堵还在。先看你的算子在拐点哪一边（第 04 章）。"
+    )
     return f"算力涨 {flops.text}，显存带宽涨 {bandwidth.text}。{change}"

@@ -19,12 +19,8 @@ from calculators.formulas.params import attention_params, gated_ffn_params, norm
 LOGIT_BYTES = 8
 """BF16 logits 2, FP32 copy 4, BF16 gradient 2."""
 ATTENTION_NAMES = {"flash": "FlashAttention", "unfused": "不融合，有 dropout", "unfused-no-dropout": "不融合，无 dropout"}
-REMEDIES = {
-    "状态": "光状态就放不下，重算救不了它：换省字节的优化器（第 09 章），或用 ZeRO 切到多张卡（第 11 章）",
-    "激活": "先开重算（第 09 章）或减小 micro-batch；不融合的 attention 换 FlashAttention（第 08 章）",
-    "logits": "分块算 logits，或换融合的交叉熵",
-    "其他": "先查是谁占了这么多",
-}
+STATES_REMEDY = "换省字节的优化器（第 09 章），或用 ZeRO 切到多张卡（第 11 章）"
+LENGTH_REMEDY = "缩短序列，或把一条序列切到多张卡（第 14 章）"
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def _chart(run: Run, *, gpu: Accelerator, micro_batch: int, seq: int, **_: objec
         Series(ATTENTION_NAMES[name], tuple((float(t), kept(name, t)) for t in lengths), emphasis=name == "flash")
         for name in ("flash", "unfused-no-dropout", "unfused")
     )
-    card = Rule(f"{gpu.name} {_both_units(gpu.memory_gb)}", x=gpu.memory_gb)
+    card = Rule(f"标称 {_both_units(gpu.memory_gb)}", x=gpu.memory_gb)
     return (
         BarChart("显存花在哪", "每一段是一块显存，竖线是这张卡的容量；越过竖线就装不下。", Axis("显存", "GB"), (bar,), (card,)),
         LineChart(
@@ -99,7 +95,7 @@ def _chart(run: Run, *, gpu: Accelerator, micro_batch: int, seq: int, **_: objec
             Axis("激活", "GB", log=True),
             curves,
             marks=(Mark("现在", float(seq), float(run.values["activations_gb"]), emphasis=True),),  # type: ignore[arg-type]
-            rules=(Rule(f"{gpu.name} 的显存", y=gpu.memory_gb),),
+            rules=(Rule(f"标称 {format_number(gpu.memory_gb)} GB", y=gpu.memory_gb),),
         ),
     )
 
@@ -210,7 +206,7 @@ def train_memory(
             "logits_gb": logit, "overhead_gb": overhead_gb, "total_gb": whole, "total_gib": whole.value / GIB, "fits": fits,
         },
         lines=w.lines,
-        verdict=_verdict(gpu, whole, {"状态": states, "激活": activations, "logits": logit, "其他": overhead}),
+        verdict=_verdict(gpu, whole, {"状态": states, "激活": activations, "logits": logit, "其他": overhead}, _levers(attention, recompute, micro_batch, logits)),
         resolved=resolved,
         notes=_reported(gpu),
         trace=Trace(d, plain.value),
@@ -238,17 +234,38 @@ def _layer(w: Worked, d: Dims, fused_act: bool, fused_norm: bool) -> Quantity:
     return w.line("每 token 每层共", layer + extra, "B")
 
 
-def _verdict(gpu: Accelerator, whole: Quantity, blocks: dict[str, Quantity]) -> str:
+def _levers(attention: str, recompute: str, micro_batch: int, logits: str) -> dict[str, str]:
+    """What can still be switched on for a block; a block with nothing left is absent."""
+    activations = [
+        lever
+        for lever, left in (
+            ("换 FlashAttention（第 08 章）", attention != "flash"), ("开重算（第 09 章）", recompute == "none"), ("减小 micro-batch", micro_batch > 1),
+        ) if left
+    ]  # fmt: skip
+    levers = {"激活": "、".join(activations), "logits": "分块算 logits，或换融合的交叉熵" if logits == "full" else ""}
+    return {block: lever for block, lever in levers.items() if lever}
+
+
+def _remedy(gpu: Accelerator, blocks: dict[str, Quantity], levers: dict[str, str]) -> str:
+    """States that fit by themselves are not the obstacle: first the largest block that can still shrink."""
+    if blocks["状态"].value > gpu.memory_bytes:
+        return f"光状态就放不下，重算救不了它：{STATES_REMEDY}"
+    if not levers:
+        longest = blocks["激活"].value > blocks["状态"].value
+        return f"激活和 logits 已经压到底：{LENGTH_REMEDY if longest else STATES_REMEDY}"
+    return f"还能压的：{levers[max(levers, key=lambda name: blocks[name].value)]}"
+
+
+def _verdict(gpu: Accelerator, whole: Quantity, blocks: dict[str, Quantity], levers: dict[str, str]) -> str:
     largest = max(blocks, key=lambda name: blocks[name].value)
-    # states that fit by themselves are not the obstacle: the next block is what can be moved
-    obstacle = largest if blocks["状态"].value > gpu.memory_bytes else max((n for n in blocks if n != "状态"), key=lambda name: blocks[name].value)
     room = gpu.memory_bytes - whole.value
     if room >= 0:
         return (
             f"要 {whole.text}，一张 {gpu.name} 装得下，还剩 {format_number(room / GB)} GB 留给碎片和临时张量。最大的一块是{largest}（{blocks[largest].text}）。"
         )
     return (
-        f"要 {whole.text}，一张 {gpu.name} 装不下，还差 {format_number(-room / GB)} GB。最大的一块是{largest}（{blocks[largest].text}）。{REMEDIES[obstacle]}。"
+        f"要 {whole.text}，一张 {gpu.name} 装不下，还差 {format_number(-room / GB)} GB。"
+        f"最大的一块是{largest}（{blocks[largest].text}）。{_remedy(gpu, blocks, levers)}。"
     )
 
 
