@@ -383,6 +383,10 @@ class TestTrainTime:
         assert "省 291 万元" in run("train-time").verdict
         assert "到顶" in run("train-time", "mfu=0.6").verdict
 
+    def test_verdict_reads_published_hours(self):
+        assert "折合 MFU 15.61 %" in run("train-time", "known_gpu_hours=1.3e6").verdict
+        assert "折合" not in run("train-time").verdict
+
 
 class TestMfuWaterfall:
     def test_by_hand(self):
@@ -390,6 +394,7 @@ class TestMfuWaterfall:
 
     def test_the_smallest_factor_is_the_largest_loss(self):
         assert value("mfu-waterfall", "f_bubble=0.5", "largest_loss") == "f_bubble"
+        assert value("mfu-waterfall", "f_bubble=0.5", "largest_loss_name") == "流水线气泡"
         assert value("mfu-waterfall", "f_clock=1 f_gemm=1 f_matmul=1 f_comm=1 f_bubble=1 f_uptime=1", "largest_loss") is None
 
     def test_order_does_not_change_the_product(self):

@@ -76,6 +76,7 @@ def _share_of(job: Job) -> float:
 
 
 def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
+    same = run.inputs["count_attention"] and not run.inputs["causal_half"]
     published = [(r.name, 100 * _share_of(_of_run(r))) for r in training_runs().values()]
     rows = [*published, ("你的设定", float(run.values["mfu_pct"]))]  # type: ignore[arg-type]
     bars = tuple(
@@ -83,7 +84,12 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
         for name, share in sorted(rows, key=lambda r: -r[1])
     )
     return (
-        BarChart("和公开的训练比", "每条是一次公开训练的 MFU，都按同一个公式算（attention 全额计入）；亮的一条是现在的输入。", Axis("MFU", "%", low=0), bars),
+        BarChart(
+            "和公开的训练比",
+            "每条是一次公开训练的 MFU，attention 全额计入；亮的一条是现在的输入" + ("。" if same else "，口径和别的不同，别直接比。"),
+            Axis("MFU", "%", low=0),
+            bars,
+        ),
     )
 
 

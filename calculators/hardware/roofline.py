@@ -54,7 +54,7 @@ OPS: dict[str, Op] = {
     "attention-flash": Op(
         lambda s: attention_flops(s.m, s.n, s.head_dim, TWO),
         lambda s: s.elem * fused_elements(s.m, s.n, s.head_dim),
-        "query 太少，K、V 只用几次：让多个头或多条请求共用 K、V",
+        "query 或 key 太少，搬来的数只用几次：让多个头、多条请求共用同一份 K、V",
     ),
     "elementwise": Op(
         lambda s: quantity(1, "FLOP") * s.m * s.n, lambda s: quantity(3) * s.elem * s.m * s.n, "和前后的算子融合，省掉中间的一写一读（第 07 章）"

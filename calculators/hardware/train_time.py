@@ -92,10 +92,11 @@ def train_time(
     days = w.line("天数", paid / cards, "day")
     hours = quantity(paid.value / HOUR)
     cost = w.line("费用（卡时 × 单价）", hours * quantity(gpu_price_per_h, "元/卡·时"), "万元")
-    implied = None
+    implied, published = None, ""
     notes: tuple[str, ...] = ()
     if known_gpu_hours is not None:
         implied = w.line("公布的卡时折合 MFU", implied_mfu(flops, quantity(known_gpu_hours, "GPU·h"), peak), "%")
+        published = f"公布的 {quantity(known_gpu_hours, 'GPU·h').text}折合 MFU {implied.text}。"
         if implied.value > 1:
             notes = ("折合的 MFU 超过 100%：卡时、参数量（MoE 要用激活参数）或峰值对不上。",)
     return Result(
@@ -103,7 +104,7 @@ def train_time(
             "flops": flops, "gpu_hours_ideal": busy, "gpu_hours": paid, "days_ideal": days_ideal, "days": days, "cost_wan": cost, "implied_mfu_pct": implied,
         },
         lines=w.lines,
-        verdict=f"{cards.text} {gpu.name} 要跑 {days.text}，花 {cost.text}。{_advice(mfu, days, cost)}",
+        verdict=f"{cards.text} {gpu.name} 要跑 {days.text}，花 {cost.text}。{published}{_advice(mfu, days, cost)}",
         resolved=resolved,
         notes=notes,
     )  # fmt: skip
