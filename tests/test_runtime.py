@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -199,6 +200,13 @@ def test_write_assets_names_what_it_wrote(tmp_path: Path) -> None:
         assert bundle.integrity(assets.folder / path) == hashed
     written = {p.relative_to(assets.folder).as_posix() for p in assets.folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
     assert written == {*pyodide["integrity"], "book.js"}
+
+
+def test_packed_wasm_is_the_pinned_wasm(tmp_path: Path) -> None:
+    assets = bundle.write_assets(tmp_path)
+    packed = (assets.folder / read_book(assets.folder)["pyodide"]["wasm"]).read_bytes()
+
+    assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == manifest().file("pyodide.asm.wasm").sha256
 
 
 def test_write_assets_again_is_quick_and_changes_nothing(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from calculators.site.runtime import file_sha256, manifest, replace_file
 PACKAGE = Path(__file__).parents[1]
 _NOT_FOR_BROWSERS = ("site", "__main__.py")
 _DATE = (1980, 1, 1, 0, 0, 0)
-_OURS = ("calculators-*.zip", "stdlib-*.zip", "pyodide-*/*", "iframe-worker*")
+_OURS = ("calculators-*.zip", "stdlib-*.zip", "wasm-*.bin", "pyodide-*/*", "iframe-worker*")
 """What this module may delete in the folder: files of these shapes that the present build does not use."""
 
 
@@ -41,18 +41,20 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     plain = f"{pinned.folder}/python_stdlib.zip"
     compiled = precompile.compiled_stdlib(folder / pinned.folder)
     stdlib = _write_named(folder, "stdlib", compiled) if compiled else plain
+    wasm = _write_packed(folder, folder / pinned.folder)
     bundle = _write_bundle(folder, folder / pinned.folder)
     files = [f.path for f in pinned.files if f not in missing]
-    _remove_stale(folder, {*files, bundle, stdlib})
+    _remove_stale(folder, {*files, bundle, stdlib, wasm})
     book: dict[str, object] = {
         "version": bundle.removeprefix("calculators-").removesuffix(".zip"),
         "bundle": bundle,
         "pyodide": {
             "folder": pinned.folder + "/",
             "stdlib": stdlib,
+            "wasm": wasm,
             "rest": plain if stdlib != plain else "",
             "lock": pinned.lock(),
-            "integrity": {path: integrity(folder / path) for path in sorted({*files, bundle, stdlib})},
+            "integrity": {path: integrity(folder / path) for path in sorted({*files, bundle, stdlib, wasm})},
         },
         **(extra or {}),
     }
@@ -114,6 +116,14 @@ def _write_bundle(folder: Path, pyodide: Path) -> str:
     store.read.cache_clear()
     name = _write_named(folder, "calculators", precompile.compiled_package(pyodide, build_bundle()))
     replace_file(stamp, json.dumps({"key": key, "bundle": name}).encode())
+    return name
+
+
+def _write_packed(folder: Path, pyodide: Path) -> str:
+    """The packed wasm's name; packing is skipped while the file is there (its name holds the hash of what is packed)."""
+    name = f"wasm-{manifest().file('pyodide.asm.wasm').sha256[:8]}.bin"  # servers give .gz a meaning of their own
+    if not (folder / name).exists():
+        replace_file(folder / name, precompile.packed_wasm(pyodide))
     return name
 
 

@@ -1,5 +1,5 @@
 // Runs Pyodide.  Strings of JSON go in and out, nothing else.
-//   in:  {do: "boot", assets, book}      once, first: where the files are and what they are called
+//   in:  {do: "boot", assets, book, packed, needs}   once, first: where the files are and what they are called
 //        {do: "run", n, needs, request}  one at a time; `request` is handed to calculators.render.live.respond as it is
 //   out: {is: "ready"}  {is: "step", text}  {is: "loaded", n}  {is: "reply", n, reply}
 //        {is: "refused", n, text}        this request failed, the worker lives
@@ -49,16 +49,24 @@ function begin(path) {
   return answer;
 }
 
-// Compiles while the bytes arrive, whatever type the server gives the file.
-async function compileWasm(path) {
+// Compiles while the bytes arrive: the packed file where the host sends wasm as it is, else the plain one of any type.
+async function compileWasm(path, packed) {
+  const compile = (body) => WebAssembly.compileStreaming(new Response(body, { headers: { "content-type": "application/wasm" } }));
+  if (packed) {
+    try {
+      return await compile((await download(packed)).body.pipeThrough(new DecompressionStream("gzip")));
+    } catch {
+      // the plain file is still there
+    }
+  }
   const response = await download(path);
   const typed = response.headers.get("content-type") === "application/wasm";
-  return WebAssembly.compileStreaming(typed ? response : new Response(response.body, { headers: { "content-type": "application/wasm" } }));
+  return typed ? WebAssembly.compileStreaming(response) : compile(response.body);
 }
 
 // Pyodide only logs a wasm that does not load, and then waits for ever.  Returns a promise that can only fail.
-function instantiateEarly(path) {
-  const compiled = compileWasm(path);
+function instantiateEarly(path, packed) {
+  const compiled = compileWasm(path, packed);
   early.set(urlOf(path), Promise.resolve(null));
   return new Promise((_, reject) => {
     compiled.catch(reject);
@@ -97,7 +105,7 @@ async function boot(message) {
   } catch {
     throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
   }
-  const broken = instantiateEarly(folder + WASM);
+  const broken = instantiateEarly(folder + WASM, message.packed);
   const library = begin(stdlib);
   early.set(urlOf(stdlib), library.catch(() => new Promise(() => {}))); // we report it, Pyodide would not
   const bundle = download(book.bundle, { integrity: book.pyodide.integrity[book.bundle] }).then((response) => response.arrayBuffer());
@@ -148,6 +156,7 @@ async function load(needs, n) {
       throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || short(error)}`);
     }
     if (!pyodide.loadedPackages[name]) throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || "它没有装上"}`);
+    pyodide.runPython(`import ${name}`); // seconds on a phone: not the calculation's time
   }
   if (needs.length) say({ is: "loaded", n });
 }

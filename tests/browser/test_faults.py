@@ -45,15 +45,15 @@ def fails(card: Locator, *parts: str) -> None:
 
 
 FAULTS = {
-    "wasm is missing": ({"pyodide.asm.wasm": Fault(status=404)}, ("pyodide.asm.wasm", "404")),
-    "wasm is damaged": ({"pyodide.asm.wasm": Fault(damage=True)}, ("pyodide.asm.wasm", "内容不对")),
+    "wasm is missing": ({"/wasm-": Fault(status=404), "pyodide.asm.wasm": Fault(status=404)}, ("pyodide.asm.wasm", "404")),
+    "wasm is damaged": ({"/wasm-": Fault(damage=True), "pyodide.asm.wasm": Fault(damage=True)}, ("pyodide.asm.wasm", "内容不对")),
     "library is missing": ({"/stdlib-": Fault(status=404)}, ("stdlib-", "404")),
     "library is damaged": ({"/stdlib-": Fault(damage=True)}, ("stdlib-", "内容不对")),
     "bundle is missing": ({"/calculators-": Fault(status=404)}, ("calculators-", "404")),
     "bundle is damaged": ({"/calculators-": Fault(damage=True)}, ("calculators-", "内容不对")),
     "loader is missing": ({"pyodide.mjs": Fault(status=404)}, ("pyodide.mjs", "404")),
     "loader has a wrong type": ({"pyodide.asm.mjs": Fault(type="text/plain")}, ("pyodide.asm.mjs", "text/javascript")),
-    "server breaks": ({"pyodide.asm.wasm": Fault(status=503)}, ("pyodide.asm.wasm", "503")),
+    "server breaks": ({"wasm": Fault(status=503)}, ("pyodide.asm.wasm", "503")),
     "engine is missing": ({"calc-engine.js": Fault(status=404)}, ("calc-engine.js",)),
     "worker is missing": ({"calc-worker.mjs": Fault(status=404)}, ("calc-worker.mjs", "404")),
     "worker has a wrong type": ({"calc-worker.mjs": Fault(type="application/octet-stream")}, ("calc-worker.mjs", "text/javascript")),
@@ -68,7 +68,7 @@ def test_faulty_files(strange: Callable[..., Locator], server: SiteServer, fault
 
 
 def test_mended_files_work_at_the_next_change(strange: Callable[..., Locator], server: SiteServer) -> None:
-    server.faults["pyodide.asm.wasm"] = Fault(status=503)
+    server.faults["wasm"] = Fault(status=503)
     card = strange()
     fails(card, "503")
     server.faults.clear()
@@ -80,7 +80,9 @@ def test_mended_files_work_at_the_next_change(strange: Callable[..., Locator], s
     assert status(card) == ""
 
 
-def test_any_type_of_wasm_will_do(strange: Callable[..., Locator], server: SiteServer) -> None:
+@pytest.mark.parametrize("packed", [Fault(status=404), Fault(damage=True)], ids=["missing", "damaged"])
+def test_plain_wasm_of_any_type_will_do(strange: Callable[..., Locator], server: SiteServer, packed: Fault) -> None:
+    server.faults["/wasm-"] = packed
     server.faults["pyodide.asm.wasm"] = Fault(type="application/octet-stream")
     card = strange()
     change(card, "hbm_tbs", "6")
@@ -94,7 +96,7 @@ def test_files_that_never_arrive(strange: Callable[..., Locator], server: SiteSe
     card = strange(
         "globalThis.workers = 0; const W = Worker; globalThis.Worker = class extends W { constructor(...a) { super(...a); globalThis.workers += 1; } };"
     )
-    server.faults["pyodide.asm.wasm"] = Fault(hang=True)
+    server.faults["/wasm-"] = Fault(hang=True)
     card.page.evaluate("aiInfraBook.limits = { bootMs: 700 }")
     before = workers(card.page)
 
