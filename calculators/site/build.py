@@ -38,4 +38,5 @@ def _prepare() -> bool:
 
 def _environment(site_url: str | None) -> dict[str, str]:
     chosen = {"SITE_URL": site_url} if site_url else {}
-    return {**os.environ, "NO_MKDOCS_2_WARNING": "1", **chosen}
+    # One thread: a multithreaded BLAS on a busy machine measures the neighbours, and the page prints what was measured.
+    return {**os.environ, "NO_MKDOCS_2_WARNING": "1", "OPENBLAS_NUM_THREADS": "1", **chosen}
