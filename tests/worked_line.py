@@ -157,7 +157,7 @@ class Reader:
         scale = self._magnitude()
         unit_scale, dimension = self._unit()
         text = self.text[start : self.at]
-        digits = RESULT_DIGITS if text in self.results else GIVEN_DIGITS
+        digits = RESULT_DIGITS if text in self.results or "−" + text in self.results else GIVEN_DIGITS
         interval = _rounded(match, digits) * Interval(scale * unit_scale, scale * unit_scale)
         self.seen.append(Printed(text, interval, dimension))
         return interval
