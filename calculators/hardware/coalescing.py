@@ -82,7 +82,7 @@ def _map(stride: int, elem_bytes: int, offset_bytes: int) -> Timeline:
             spans.append(Span(rows[line], start, end, _names([asked[held[0]], asked[held[-1]]]) if wanted else "", USED if wanted else WASTED))
     return Timeline(
         "这一次读，碰了哪些扇区",
-        f"一行是一条 {LINE_BYTES} 字节的缓存行，四格是四个 {SECTOR_BYTES} 字节的扇区；空白的没搬，没碰到的行不画。"
+        f"一行是一条 {LINE_BYTES} 字节的缓存行，左边是它的起点；四格是四个 {SECTOR_BYTES} 字节的扇区；空白的没搬，没碰到的行不画。"
         f"显存按整个扇区搬：碰 1 字节，搬 {SECTOR_BYTES} 字节。",
         Axis("缓存行里的第几个扇区", low=0, high=SECTORS_PER_LINE),
         tuple(f"+{line * LINE_BYTES}" for line in rows),

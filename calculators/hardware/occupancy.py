@@ -53,8 +53,8 @@ def _chart(run: Run, *, threads: int, regs: int, **_: object) -> tuple[Chart, ..
     return (
         BarChart("四道限额，最短的说了算", f"每道限额各放得下几块；超过 {MOST_BLOCKS} 块的画到 {MOST_BLOCKS}。", Axis("块", low=0, high=MOST_BLOCKS), bars),
         LineChart(
-            "寄存器每多用一点，占用率掉一级",
-            "横轴是每线程寄存器，别的不动。寄存器按 8 个一档发，块只能整块住，所以是台阶。",
+            "每线程寄存器和占用率",
+            "别的不动，只加寄存器：按 8 个一档发，块只能整块住，所以是台阶。平着走的那段，是别的限额先到。",
             Axis("每线程寄存器"),
             Axis("占用率", "%", low=0, high=100),
             (Series("", tuple(dict.fromkeys(stairs)), emphasis=True),),

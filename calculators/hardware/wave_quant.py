@@ -54,7 +54,8 @@ def _saw(run: Run, m: int, n: int, tile_m: int, tile_n: int, sms: int) -> LineCh
 def _waves(run: Run, sms: int) -> BarChart:
     waves, last = int(run.values["waves"]), int(run.values["last_wave_tiles"])  # type: ignore[arg-type]
     shown = list(range(1, waves + 1)) if waves <= MOST_BARS else [1, 2, waves - 1, waves]
-    bars = [Bar(f"第 {i} 波", (Part("有活的 SM", sms if i < waves else last), Part("空等的 SM", 0 if i < waves else sms - last))) for i in shown]
+    busy = {i: sms if i < waves else last for i in shown}
+    bars = [Bar(f"第 {i} 波", (Part("有活的 SM", n), Part("空等的 SM", sms - n)), f"{n} 个有活") for i, n in busy.items()]
     skipped = "" if waves <= MOST_BARS else f"中间 {waves - 4} 波都是满的，没有画。"
     return BarChart("每一波有几个 SM 在干活", f"一个 SM 一次算一个 tile，这一波全算完才轮到下一波。{skipped}", Axis("SM", low=0), tuple(bars))
 
