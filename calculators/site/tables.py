@@ -25,7 +25,7 @@ def _words(options: Options, name: str) -> list[str]:
 def _cell(target: Target, page: str, text: str = "") -> Html:
     attributes = figure_attributes(target, page)
     link = h("a", text or target.text, class_=attributes["class"], href=attributes["href"], data_why=attributes["data-why"], tabindex="-1")
-    return h("td", link, h("small", "（未核实）") if target.kind == "unverified" or any("未核实" in w for w in target.why[2:]) else None)
+    return h("td", link, h("small", "（未核实）") if target.kind == "unverified" or any(w.startswith("未核实") for w in target.why[2:]) else None)
 
 
 def _bare(target: Target) -> str:
