@@ -308,6 +308,13 @@ class TestOnlineSoftmax:
         assert (v["is_nan"], v["overflow_count"]) == (False, 0)
         assert 1e-6 < v["max_abs_diff"] < 1e-2
 
+    def test_the_missing_discount_is_drawn_beside_the_right_sum(self):
+        calculator = load("online-softmax")
+        _, sums = calculator.charts(run("online-softmax", "rescale=false"))
+        wrong, right = sums.series
+        assert right.points[-1][1] == pytest.approx(5.63543217, rel=1e-8)
+        assert wrong.points[-1][1] > 2 * right.points[-1][1]
+
     def test_charts_follow(self):
         calculator = load("online-softmax")
         assert [c.title for c in calculator.charts(run("online-softmax"))] != [c.title for c in calculator.charts(run("online-softmax", "subtract_max=false"))]

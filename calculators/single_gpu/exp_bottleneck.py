@@ -33,7 +33,11 @@ def _chart(run: Run, *, gpu: Accelerator, d: int, mufu: int) -> tuple[Chart, ...
     return (
         BarChart("一块 tile 要几拍", "矩阵乘的条一代比一代短，exp 的条一直没动。", Axis("周期", "cycle"), tuple(bars)),
         BarChart(
-            "exp 用的时间是矩阵乘的几倍", "竖线右边：exp 比矩阵乘还慢，Tensor Core 只能干等。", Axis("exp ÷ 矩阵乘", "×"), ratios, (Rule("一样慢", x=1.0),)
+            "exp 用的时间是矩阵乘的几倍",
+            "竖线右边：exp 比矩阵乘还慢，Tensor Core 只能干等。",
+            Axis("exp ÷ 矩阵乘", "×", high=max(1.3, *(1.25 * bar.parts[0].value for bar in ratios))),
+            ratios,
+            (Rule("一样慢", x=1.0),),
         ),
     )
 
@@ -43,8 +47,8 @@ def _chart(run: Run, *, gpu: Accelerator, d: int, mufu: int) -> tuple[Chart, ...
     question="在一个 SM 里算一块 128×128 的分数，exp 和矩阵乘谁先到顶？",
     chapter="08",
     inputs=(
-        # other cards pass the field, so that the function can say why it declines them
-        replace(gpu_input(where=lambda a: a.id in FLOP_PER_CYCLE), accepts_text=lambda text: text in accelerators()),
+        # other cards pass the field, so that the function can say why it declines them; no figure of the catalog is used
+        replace(gpu_input(where=lambda a: a.id in FLOP_PER_CYCLE), accepts_text=lambda text: text in accelerators(), caution=None),
         integer("d", "每头维度 d", 128, low=16, high=512, stops=(32, 64, 96, 128, 192, 256)),
         integer(
             "mufu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def absorb(
     return new_m, total * factor + weights.sum(axis=1), out * factor[:, None] + weights @ values, factor
 
 
-def _chart(run: Run, *, block: int, subtract_max: bool, **_: object) -> tuple[Chart, ...]:
+def _chart(run: Run, *, subtract_max: bool, rescale: bool, **_: object) -> tuple[Chart, ...]:
     trace = run.result.trace
     assert isinstance(trace, Trace)
     axis = Axis("第几块", low=1, high=float(max(2, len(trace.block_max))))
@@ -86,11 +87,22 @@ def _chart(run: Run, *, block: int, subtract_max: bool, **_: object) -> tuple[Ch
             "最大值 m，一块一块地抬", f"虚线是每块自己的最大值；m 只在见到更大的那几块抬高：第 {where} 块。", axis, Axis("m"),
             (peaks, Series("到这一块为止的 m", _thin(tuple(s.m for s in trace.steps)), emphasis=True)),
         ),
-        LineChart(
-            "分母 ℓ，一边累加一边打折", "m 一抬，旧的 ℓ 先乘 e^(m−m′)，曲线就往下掉一截；别的块只往上加。", axis, Axis("ℓ"),
-            (Series("ℓ", _thin(tuple(s.total for s in trace.steps)), emphasis=True),),
-        ),
+        _sums(trace.steps, axis, rescale),
     )  # fmt: skip
+
+
+def _sums(steps: tuple[Step, ...], axis: Axis, rescale: bool) -> LineChart:
+    """The sum block by block; without the discount, the sum that it should have been beside it."""
+    title, ours = "分母 ℓ，一边累加一边打折", Series("ℓ", _thin(tuple(s.total for s in steps)), emphasis=True)
+    if rescale:
+        return LineChart(title, "m 一抬，旧的 ℓ 先乘 e^(m−m′)，曲线就往下掉一截；别的块只往上加。", axis, Axis("ℓ"), (ours,))
+    right, sums = 0.0, []
+    for i, step in enumerate(steps):
+        before = steps[i - 1] if i else step
+        right = right * math.exp(before.m - step.m) + step.total - (before.total if i else 0.0)
+        sums.append(right)
+    missed = "虚线是该有的 ℓ：m 一抬就掉一截。实线忘了打折，从第一次抬高起就再也没对过。"
+    return LineChart(title, missed, axis, Axis("ℓ"), (Series("没打折的 ℓ", ours.points, emphasis=True), Series("该有的 ℓ", _thin(tuple(sums)), dashed=True)))
 
 
 def _thin(values: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
