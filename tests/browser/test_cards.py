@@ -200,7 +200,8 @@ class TestChange:
     def test_package_is_loaded_for_the_card_that_needs_it(self, page: Page, server: SiteServer) -> None:
         opened(page, server)
         numeric = put_card(page, "bandwidth-here")
-        change(numeric, "n_elems", "200000") if numeric.locator("[name=n_elems]").count() else first_number(numeric)
+        page.evaluate("aiInfraBook.limits = { runMs: 60000 }")  # a busy test machine is no reader's
+        change(numeric, "mat_n", "512")
         expect(numeric.locator("[data-role=status]")).to_contain_text("numpy")
         settle(numeric)
 
