@@ -21,7 +21,7 @@ SUSPICIOUS = 1.5
 LABELS = {
     "n_sm": "SM 数",
     "units_per_sm": "每个 SM 的 Tensor Core 数",
-    "fma_per_unit_clk": "每个单元每拍的 FMA",
+    "fma_per_unit_clk": "每个单元每拍 FMA 数",
     "clock_ghz": "频率",
     "bus_bits": "显存位宽",
     "mem_clock_mhz": "显存频率",
