@@ -11,7 +11,6 @@ from calculators.core.numbers import format_value
 from calculators.render.html import Html, h, join
 from calculators.render.svg import figure
 
-
 MOST_OPEN_LINES = 12
 """More worked lines than that are folded: the verdict must stay on one screen with the inputs."""
 
@@ -64,6 +63,7 @@ def card(calculator: Calculator, n: int, given: Mapping[str, str], run: Run, gue
             "div",
             h("button", "回到正文的数", type="button", data_act="reset", hidden=True),
             h("button", "复制链接", type="button", data_act="copy"),
+            _mine() if any(i.kind in ("model", "gpu") for i in calculator.inputs) else None,
             class_="calc-actions",
             data_search_exclude=True,
         ),
@@ -93,6 +93,7 @@ def _field(item: Input, key: str, given: Mapping[str, str], run: Run) -> Html:
         h("span", control, unit, class_="calc-control"),
         _slider(item, id, text),
         h("p", item.help, class_="calc-help") if item.help else None,
+        _paste(item, id) if item.accepts_text else None,
         h("p", class_="calc-msg", id=described),
         class_="calc-field",
         data_field=item.name,
@@ -114,7 +115,7 @@ def _text_control(item: Input, id: str, text: str, default: str, run: Run) -> Ht
 def _select_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
     labels = item.choice_labels or {}
     options = [h("option", labels.get(str(c), str(c)), value=str(c), selected=str(c) == text) for c in item.choices]
-    return h("select", *options, **_attributes(item, id, text, default))
+    return h("select", *options, data_pastes=item.accepts_text is not None, **_attributes(item, id, text, default))
 
 
 def _flag_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
@@ -142,6 +143,33 @@ def _slider(item: Input, id: str, text: str) -> Html | None:
         "input", type="range", class_="calc-slider", min=0, max=len(stops) - 1, step=1, value=position,
         data_for=item.name, data_stops=listing, aria_label=f"{item.label}（滑块）", autocomplete="off",
     )  # fmt: skip
+
+
+def _paste(item: Input, id: str) -> Html:
+    return h(
+        "details",
+        h("summary", "用我的 config.json"),
+        h(
+            "textarea",
+            rows=3,
+            spellcheck="false",
+            placeholder="把 config.json 的内容贴在这里，或把文件拖到卡片上",
+            aria_label=f"{item.label}：粘贴 config.json",
+            data_paste=True,
+        ),
+        h("input", type="file", accept=".json,application/json", aria_label=f"{item.label}：选择 config.json 文件", data_file=True),
+        class_="calc-paste",
+    )
+
+
+def _mine() -> Html:
+    return h(
+        "calc-mine",
+        h("span", data_role="mine-text"),
+        h("button", "按我的配置算", type="button", data_act="mine-use", hidden=True),
+        h("button", "记作我的配置", type="button", data_act="mine-set"),
+        hidden=True,
+    )
 
 
 def _guess(guess: Guess, key: str) -> Html:

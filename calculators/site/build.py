@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from calculators.catalog.hardware import accelerators
+from calculators.catalog.models import models
 from calculators.site.bundle import write_assets
 from calculators.site.runtime import FetchError
 
@@ -29,7 +31,7 @@ def serve(address: str) -> int:
 
 def _prepare() -> bool:
     try:
-        write_assets(DOCS)
+        write_assets(DOCS, {"choices": {"model": {m.id: m.name for m in models().values()}, "gpu": {a.id: a.name for a in accelerators().values()}}})
     except FetchError as error:
         print(error, file=sys.stderr)
         return False

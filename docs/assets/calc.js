@@ -67,12 +67,18 @@
 
   function accepts(control, text) {
     if (control.type === "checkbox") return text === "true" || text === "false";
-    return control.tagName !== "SELECT" || [...control.options].some((option) => option.value === text);
+    return control.tagName !== "SELECT" || [...control.options].some((option) => option.value === text) || isPasted(control, text);
   }
+
+  // The text of a config.json in a model field: an option that the page did not have (calc-mine.js).
+  const isPasted = (control, text) => control.dataset.pastes !== undefined && globalThis.aiInfraMine.isConfig(text);
 
   function write(control, text) {
     if (control.type === "checkbox") control.checked = text === "true";
-    else control.value = text;
+    else {
+      if (isPasted(control, text) && control.value !== text) control.add(new Option(globalThis.aiInfraMine.nameOf("model", text), text));
+      control.value = text;
+    }
   }
 
   function placeSlider(slider, text) {
@@ -137,6 +143,7 @@
     }
 
     // --- values ---
+    takes = accepts;
     values = () => Object.fromEntries(this.controls.map((control) => [control.name, read(control)]));
 
     put(values) {
@@ -197,6 +204,11 @@
     }
 
     // --- what the engine calls ---
+    say(text) {
+      this.remark = text;
+      this.show(this.dataset.state || "", text);
+    }
+
     show(state, text) {
       this.dataset.state = state;
       this.role("status").textContent = text;
@@ -264,7 +276,7 @@
 
     // --- links ---
     address() {
-      const differing = this.controls.filter((control) => read(control) !== control.dataset.default);
+      const differing = this.controls.filter((control) => read(control) !== control.dataset.default && !isPasted(control, read(control)));
       const query = differing.map((control) => `&i.${encodeURIComponent(control.name)}=${encodeURIComponent(read(control))}`);
       return `${location.origin}${location.pathname}?calc=${encodeURIComponent(this.key)}${query.join("")}#${this.id}`;
     }
@@ -274,7 +286,8 @@
       history.replaceState(history.state, "", url); // the theme keeps its scroll position in the state
       try {
         await navigator.clipboard.writeText(url);
-        this.show(this.dataset.state || "", "链接已复制");
+        const pasted = this.controls.some((control) => isPasted(control, read(control)));
+        this.show(this.dataset.state || "", pasted ? "链接已复制（不含你的 config.json：放不下）" : "链接已复制");
       } catch {
         let field = this.querySelector(".calc-link");
         if (!field) {
