@@ -4,7 +4,8 @@
 (() => {
   "use strict";
   if (customElements.get("calc-mine")) return; // a theme may run the script again
-  const KEY = "aiinfra.v1.mine";
+  const { clip, reader } = globalThis.aiInfraState;
+  const KEY = "mine";
   const SCHEMA = 1;
   const KINDS = ["model", "gpu"];
   const LARGEST = 5e6; // no model's config.json comes near
@@ -14,29 +15,23 @@
   // --- what is kept ---
   function load() {
     try {
-      return check(JSON.parse(localStorage.getItem(KEY)));
+      return check(reader.get(KEY));
     } catch {
       return {}; // blocked, empty, or not ours
     }
   }
 
   function save(mine) {
-    try {
-      if (Object.keys(mine).length) localStorage.setItem(KEY, JSON.stringify({ schema: SCHEMA, ...mine }));
-      else localStorage.removeItem(KEY);
-    } catch {
-      return "浏览器不让保存（隐私模式或空间已满）：这一页还能用，关掉就没了";
-    } finally {
-      current = mine;
-      changed.dispatchEvent(new Event("change"));
-    }
-    return "";
+    const kept = reader.set(KEY, Object.keys(mine).length ? { schema: SCHEMA, ...mine } : null);
+    current = mine;
+    changed.dispatchEvent(new Event("change"));
+    return kept ? "" : "浏览器不让保存（隐私模式或空间已满）：这一页还能用，关掉就没了";
   }
 
   // A file that somebody hands us: the reason when it will not do.
   function check(file) {
     if (file === null || typeof file !== "object" || Array.isArray(file)) throw new Error("这不是「我的配置」导出的文件：里面应当是一个 JSON 对象");
-    if (file.schema !== SCHEMA) throw new Error(`这个文件的版本是 ${clip(file.schema)}，这里只认版本 ${SCHEMA}：请重新导出`);
+    if (file.schema !== SCHEMA) throw new Error(`这个文件的版本是 ${clip(String(file.schema))}，这里只认版本 ${SCHEMA}：请重新导出`);
     const mine = {};
     for (const kind of KINDS) {
       const text = file[kind];
@@ -48,14 +43,13 @@
     return mine;
   }
 
-  const clip = (text) => (String(text).length > 30 ? `${String(text).slice(0, 30)}…` : String(text));
   const isConfig = (text) => text.trimStart().startsWith("{");
 
   function nameOf(kind, text) {
     if (!isConfig(text)) return known()[kind]?.[text] || text;
     try {
       const config = JSON.parse(text);
-      return `config.json：${clip(config._name_or_path || config.architectures?.[0] || config.model_type || "未命名")}`;
+      return `config.json：${clip(String(config._name_or_path || config.architectures?.[0] || config.model_type || "未命名"))}`;
     } catch {
       return "粘贴的 config.json";
     }
@@ -140,7 +134,7 @@
     read(card, event.dataTransfer.files[0]);
   });
   addEventListener("storage", ({ key }) => {
-    if (key !== KEY) return;
+    if (key !== null && !key.endsWith(`.${KEY}`)) return;
     current = load(); // another tab of the book
     changed.dispatchEvent(new Event("change"));
   });

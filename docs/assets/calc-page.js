@@ -44,7 +44,7 @@
     if (url.pathname !== location.pathname || card?.localName !== "calc-card") return false;
     left.set(location.href, [card.id, card.values()]);
     history.pushState(null, "", url);
-    card.take(card.constructor.readLink(url.search));
+    card.take(globalThis.aiInfraState.readLink(url.search));
     return true;
   }
 
@@ -80,7 +80,7 @@
   addEventListener("popstate", () => {
     close();
     const [id, values] = left.get(location.href) ?? [];
-    const link = customElements.get("calc-card").readLink(location.search);
+    const link = globalThis.aiInfraState.readLink(location.search);
     const card = document.getElementById(id ?? `calc-${(link.card ?? "").replace("~", "-")}`);
     if (card?.localName !== "calc-card" || card.page !== location.pathname) return;
     if (values) card.put(values);

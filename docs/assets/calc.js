@@ -5,61 +5,14 @@
 (() => {
   "use strict";
   if (customElements.get("calc-card")) return; // a theme may run the script again
-  const PREFIX = "aiinfra.v1.";
-  const MOST_PARAMETERS = 60;
+  const { readLink, clip, reader, tab } = globalThis.aiInfraState;
   const NO_ENGINE = { ask: (card) => card.trouble("calc-engine.js 没有载入；下面仍是改数以前的结果"), forget() {}, start() {}, prefetch() {} };
   const engine = () => globalThis.aiInfra ?? NO_ENGINE;
-
-  // --- what this browser remembers ---
-  const memory = (storage) => ({
-    get(key) {
-      try {
-        return JSON.parse(globalThis[storage].getItem(PREFIX + key));
-      } catch {
-        return null; // storage is blocked, or holds somebody else's text
-      }
-    },
-    set(key, value) {
-      try {
-        if (value === null) globalThis[storage].removeItem(PREFIX + key);
-        else globalThis[storage].setItem(PREFIX + key, JSON.stringify(value));
-      } catch {
-        // the page works without a memory
-      }
-    },
-  });
-  const tab = memory("sessionStorage");
-  const reader = memory("localStorage");
 
   // Did the reader come back (then what was typed wins over the link in the address) or follow a link?
   let cameBack = ["back_forward", "reload"].includes(performance.getEntriesByType?.("navigation")[0]?.type);
   addEventListener("popstate", () => (cameBack = true), true);
   addEventListener("click", () => (cameBack = false), true);
-
-  // --- links: ?calc=ID~N&i.NAME=value, where + is a plus ---
-  const clip = (text) => (text.length > 30 ? `${text.slice(0, 30)}…` : text);
-
-  function readLink(search) {
-    const link = { card: null, values: new Map(), ignored: [] };
-    for (const part of search.slice(1).split("&")) {
-      const [rawName, ...rest] = part.split("=");
-      let name, value;
-      try {
-        name = decodeURIComponent(rawName);
-        value = decodeURIComponent(rest.join("="));
-      } catch {
-        if (rawName.startsWith("i.")) link.ignored.push(`${clip(rawName.slice(2))}（编码不对）`);
-        continue;
-      }
-      if (name === "calc") link.card ??= value;
-      if (!name.startsWith("i.")) continue;
-      name = name.slice(2);
-      if (link.values.has(name)) link.ignored.push(`${clip(name)}（重复）`);
-      else if (link.values.size < MOST_PARAMETERS) link.values.set(name, value);
-      else link.ignored.push(`${clip(name)}（第 ${MOST_PARAMETERS} 个以后）`);
-    }
-    return link;
-  }
 
   // --- controls ---
   const read = (control) => (control.type === "checkbox" ? String(control.checked) : control.value);
@@ -307,6 +260,5 @@
     skip: (card) => card.guessed("skip", true),
   };
 
-  CalcCard.readLink = readLink;
   customElements.define("calc-card", CalcCard);
 })();

@@ -1,0 +1,54 @@
+// What a page of the book remembers (this tab, this browser) and what a copied link says.
+(() => {
+  "use strict";
+  if (globalThis.aiInfraState) return; // a theme may run the script again
+  const PREFIX = "aiinfra.v1.";
+  const MOST_PARAMETERS = 60;
+
+  // --- what this browser remembers ---
+  const memory = (storage) => ({
+    get(key) {
+      try {
+        return JSON.parse(globalThis[storage].getItem(PREFIX + key));
+      } catch {
+        return null; // storage is blocked, or holds somebody else's text
+      }
+    },
+    set(key, value) {
+      try {
+        if (value === null) globalThis[storage].removeItem(PREFIX + key);
+        else globalThis[storage].setItem(PREFIX + key, JSON.stringify(value));
+        return true;
+      } catch {
+        return false; // the page works without a memory
+      }
+    },
+  });
+
+  // --- links: ?calc=ID~N&i.NAME=value, where + is a plus ---
+  const clip = (text) => (text.length > 30 ? `${text.slice(0, 30)}…` : text);
+
+  function readLink(search) {
+    const link = { card: null, values: new Map(), ignored: [] };
+    for (const part of search.slice(1).split("&")) {
+      const [rawName, ...rest] = part.split("=");
+      let name, value;
+      try {
+        name = decodeURIComponent(rawName);
+        value = decodeURIComponent(rest.join("="));
+      } catch {
+        if (rawName.startsWith("i.")) link.ignored.push(`${clip(rawName.slice(2))}（编码不对）`);
+        continue;
+      }
+      if (name === "calc") link.card ??= value;
+      if (!name.startsWith("i.")) continue;
+      name = name.slice(2);
+      if (link.values.has(name)) link.ignored.push(`${clip(name)}（重复）`);
+      else if (link.values.size < MOST_PARAMETERS) link.values.set(name, value);
+      else link.ignored.push(`${clip(name)}（第 ${MOST_PARAMETERS} 个以后）`);
+    }
+    return link;
+  }
+
+  globalThis.aiInfraState = { clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), MOST_PARAMETERS };
+})();
