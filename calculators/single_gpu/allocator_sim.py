@@ -104,7 +104,7 @@ def _merged(found: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
         choice("order", "样本的顺序", "随机", ("随机", "升序", "降序", "固定4096"), labels={"升序": "升序：越来越长", "降序": "降序：先跑最长的", "固定4096": "固定：都是 4096"}),
         choice("pad_to", "补齐到几的倍数", 1, (1, 512, 1024), "token", help="1：不补齐"),
         number("cap_gb", "显存上限", 0, "GB", low=0, high=1000, stops=(0, 16, 18, 20, 24, 32, 40, 48, 80), help="0：没有上限"),
-        flag("expandable", "expandable_segments", False, help="一个段，按页往后长"),
+        flag("expandable", "可扩展段", False, help="expandable_segments：只有一个段，按页往后长"),
         integer("seed", "随机种子", 0, low=0, high=999, stops=(0, 1, 2, 3, 4, 5)),
     ),
     outputs=(

@@ -69,7 +69,7 @@ class Job:
 def linear_params(m: Model) -> int:
     """Attention and feed-forward matrices: what 4-bit loading replaces by default; tables, head and norms stay in 16 bits."""
     h, a, kv, hd, f = (float(x) for x in (m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn))
-    return round(m.layers * (attention_params(h, a, kv, hd) + gated_ffn_params(h, f)))
+    return min(m.total_params, round(m.layers * (attention_params(h, a, kv, hd) + gated_ffn_params(h, f))))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _chart(run: Run, *, gpu: Accelerator, method: str, **_: object) -> tuple[Cha
         other = replace(job, method=id)
         parts = tuple(Part(BLOCK_NAMES[block], size / GB) for block, size in other.blocks().items())
         bars.append(Bar(name, parts, f"{format_number(other.total() / GB)} GB", emphasis=id == method))
-    card = Rule(f"{gpu.name} {format_number(gpu.memory_gb)} GB", x=gpu.memory_gb)
+    card = Rule(f"这张卡 {format_number(gpu.memory_gb)} GB", x=gpu.memory_gb)
     return (
         BarChart(
             "三种微调各要多少",

@@ -64,4 +64,4 @@ def offload(*, bytes_gb: float, pcie_gbs: float, step_s: float, gpu: Accelerator
 def _verdict(transfer: Quantity, hidden: Quantity, exposed: Quantity, step: Quantity, tokens: Quantity) -> str:
     if exposed.value == 0:
         return f"搬一趟 {transfer.text}，藏在 {step.text}的计算后面，不用等。前提是每步至少 {tokens.text}，且主机内存跟得上。"
-    return f"搬一趟 {transfer.text}，只藏住 {hidden.text}，每步干等 {exposed.text}。把每步的 token 加到 {tokens.text}以上（梯度累积），或换更快的链路。"
+    return f"搬一趟 {transfer.text}，只藏住 {hidden.text}，每步干等 {exposed.text}。把每步加到 {tokens.text} 以上（梯度累积），或换更快的链路。"

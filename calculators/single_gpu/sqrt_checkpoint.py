@@ -36,7 +36,7 @@ def _chart(run: Run, *, L: int, tokens: int, a_bytes: float, c_bytes: float, k: 
             Axis("显存", "GB", log=True),
             (Series("k 段", points, emphasis=True),),
             marks=tuple(marks),
-            rules=(Rule("下界 2√(L·a·c)", y=float(run.values["bound_gb"])),),  # type: ignore[arg-type]
+            rules=(Rule("下界", y=float(run.values["bound_gb"])),),  # type: ignore[arg-type]
         ),
     )
 
