@@ -105,7 +105,7 @@ def test_inputs_are_declared_soundly(id):
             assert item.parse(item.text(value)) == (item.default if value is None else value), f"{item.name}: {value!r} does not survive its own text"
         if item.type == "choice":
             assert item.choices
-            assert set(item.choice_labels or {}) <= set(item.choices)
+            assert set(item.choice_labels or {}) <= {str(c) for c in item.choices}
             if item.only_if is None:
                 assert item.default in item.choices
         assert list(item.stops) == sorted(set(item.stops)), f"{item.name}: slider stops must ascend"
