@@ -24,6 +24,8 @@ def texts(item: Input) -> st.SearchStrategy[str]:
         return st.sampled_from([item.text(c) for c in item.choices])
     if item.type == "bool":
         return st.sampled_from(["true", "false", ""])
+    if item.type == "text":
+        return st.sampled_from([item.text(item.default), item.placeholder])
     return _numbers(item).map(item.text)
 
 

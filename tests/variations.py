@@ -22,6 +22,8 @@ def variations(calculator: Calculator, given: Mapping[str, str]) -> Iterator[tup
 def _others(item: Input, present: str) -> list[str]:
     if item.type == "bool":
         return ["false" if present == "true" else "true"]
+    if item.type == "text":
+        return [item.placeholder]
     if item.type == "choice":
         choices = [str(c) for c in item.choices]
         here = choices.index(present) if present in choices else -1

@@ -17,7 +17,7 @@ from calculators.core.units import unit_of
 from calculators.core.worked import Quantity, in_unit
 
 Row = dict[str, Scalar | None]
-Value = Scalar | None | list[float] | list[int] | list[str] | list[Row]
+Value = Scalar | None | list[float] | list[int] | list[str] | list[list[str]] | list[Row]
 Given = Value | Quantity
 Agreement = Literal["exact", "band", "machine"]
 

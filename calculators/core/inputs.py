@@ -12,7 +12,7 @@ from calculators.core.numbers import NotANumber, format_number, format_value, pa
 from calculators.core.units import unit_of
 
 Scalar = float | int | bool | str
-Type = Literal["int", "float", "choice", "bool"]
+Type = Literal["int", "float", "choice", "bool", "text"]
 
 _TRUE = {"true", "1", "yes", "on", "是", "真"}
 _FALSE = {"false", "0", "no", "off", "否", "假"}
@@ -27,6 +27,7 @@ class Input:
     ``Result.resolved``).  ``kind`` groups inputs of one meaning (``model``, ``gpu``, ``tokens`` …): 「我的配置」 fills every
     input of kind ``model`` or ``gpu`` whatever its name.  ``stops`` are the slider's positions.  ``only_if`` names another
     input and the values for which this one is used at all.  ``lookup`` turns a choice into the object it stands for.
+    ``longest`` limits typed text; ``placeholder`` is what an empty text field shows.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Input:
     more: bool = False
     stops: tuple[float, ...] = ()
     only_if: tuple[str, tuple[str, ...]] | None = None
+    longest: int = _LONGEST_TEXT
+    placeholder: str = ""
     lookup: Callable[[str], object] | None = None
     accepts_text: Callable[[str], bool] | None = None
     """Says whether a text outside ``choices`` may be handed to ``lookup`` (a pasted config.json)."""
@@ -58,8 +61,10 @@ class Input:
             return self.default
         if self.type == "choice":
             return self._parse_choice(stripped)
-        if len(stripped) > _LONGEST_TEXT:
-            raise refuse(self.name, f"{self.label}太长，最多 {_LONGEST_TEXT} 个字符", f"{len(stripped)} 个")
+        if len(stripped) > self.longest:
+            raise refuse(self.name, f"{self.label}太长，最多 {self.longest} 个字符", f"{len(stripped)} 个")
+        if self.type == "text":
+            return stripped
         if self.type == "bool":
             return self._parse_bool(stripped)
         return self._parse_number(stripped)
@@ -131,6 +136,8 @@ class Input:
 
     def shown(self, value: object) -> str:
         """A value as a reader sees it, with its unit (the echo beside the field, the print line)."""
+        if isinstance(value, str) and self.type == "text":
+            return _clip(value)
         if isinstance(value, str):
             return (self.choice_labels or {}).get(value, value if len(value) < 60 else "粘贴的 config.json")
         return format_value(value, self.unit if not isinstance(value, bool) else "", digits=6)
@@ -173,6 +180,14 @@ def choice(
 def flag(name: str, label: str, default: bool | None, *, help: str = "", more: bool = False, only_if: tuple[str, tuple[str, ...]] | None = None) -> Input:
     """A yes/no input; ``None`` when an empty field takes the preset's value."""
     return Input(name, label, "bool", default, help=help, more=more, only_if=only_if)
+
+
+def text(
+    name: str, label: str, default: str = "", *, longest: int, placeholder: str = "", help: str = "", more: bool = False,
+    only_if: tuple[str, tuple[str, ...]] | None = None,
+) -> Input:  # fmt: skip
+    """Several lines of text, which the calculator reads itself; ``placeholder`` shows how to write them."""
+    return Input(name, label, "text", default, longest=longest, placeholder=placeholder, help=help, more=more, only_if=only_if)
 
 
 def log_stops(low: float, high: float, per_decade: int = 10) -> tuple[float, ...]:

@@ -148,6 +148,8 @@ def format_value(value: object, unit: str = "", digits: int = 4) -> str:
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], dict):
             return f"{len(value)} 行"
+        if value and isinstance(value[0], list):
+            return " ｜ ".join(format_value(v) for v in value)
         inner = "、".join(format_value(v, "", digits) for v in value)
         return with_unit(inner, unit) if inner else "—"
     raise TypeError(f"no format for {type(value).__name__}")

@@ -126,7 +126,11 @@ def _flag_control(item: Input, id: str, text: str, default: str, run: Run) -> Ht
     return h("input", type="checkbox", checked=text == "true", **_attributes(item, id, text, default))
 
 
-_CONTROLS = {"int": _text_control, "float": _text_control, "choice": _select_control, "bool": _flag_control}
+def _lines_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
+    return h("textarea", text, rows=7, placeholder=item.placeholder, spellcheck="false", **_attributes(item, id, text, default))
+
+
+_CONTROLS = {"int": _text_control, "float": _text_control, "choice": _select_control, "bool": _flag_control, "text": _lines_control}
 
 
 def _slider(item: Input, id: str, text: str) -> Html | None:

@@ -89,7 +89,7 @@
         if (target.dataset.for) {
           write(this.byName.get(target.dataset.for), JSON.parse(target.dataset.stops)[target.value]);
           this.changed();
-        } else if (target.type === "text" && target.name) this.changed();
+        } else if (["text", "textarea"].includes(target.type) && target.name) this.changed();
       });
       form.addEventListener("change", ({ target }) => target.name && this.changed());
       this.addEventListener("click", ({ target }) => ACTIONS[target.closest?.("[data-act]")?.dataset.act]?.(this));
