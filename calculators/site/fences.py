@@ -1,4 +1,4 @@
-"""The SuperFences of the book: ``calc``, ``calc-table``, ``check``, ``log`` and ``guide``.
+"""The SuperFences of the book: ``calc``, ``calc-table``, ``check``, ``log``, ``guide`` and ``my-config``.
 
 SuperFences swallows every exception but its own and passes a block on silently when a validator says no.  So the
 validator accepts everything and the formatter judges; whatever is wrong becomes a ``SuperFencesException``.
@@ -24,6 +24,7 @@ from calculators.site.checkpoint import answers_html, parse_questions, questions
 from calculators.site.guide import guide_html
 from calculators.site.logs import quoted
 from calculators.site.page import source_name, state
+from calculators.site.panel import panel_html
 from calculators.site.results import kept
 from calculators.site.tables import catalog_table, reference_table, sweep_table
 from calculators.site.targets import BadTarget
@@ -108,5 +109,9 @@ def _guide(source: str, options: Options, md: Markdown) -> str:
     return guide_html(source_name(md))
 
 
-FENCES: dict[str, Formatter] = {"calc": _calc, "calc-table": _table, "check": _check, "log": _log, "guide": _guide}
+def _panel(source: str, options: Options, md: Markdown) -> str:
+    return panel_html()
+
+
+FENCES: dict[str, Formatter] = {"calc": _calc, "calc-table": _table, "check": _check, "log": _log, "guide": _guide, "my-config": _panel}
 """One row a fence."""
