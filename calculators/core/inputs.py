@@ -73,6 +73,9 @@ class Input:
         for choice in self.choices:
             if text == str(choice):
                 return choice
+        for choice in self.choices:
+            if text.replace("x", "×") == str(choice):  # 16x8 typed for 16×8
+                return choice
         if all(isinstance(c, int | float) for c in self.choices):
             try:
                 number = parse_number(text, self.unit)
