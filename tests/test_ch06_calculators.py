@@ -166,6 +166,7 @@ class TestFormats:
         assert values["min_subnormal"] == (None if min_subnormal is None else pytest.approx(min_subnormal, rel=5e-3))
         assert values["eps"] == pytest.approx(eps, rel=2e-3)
         assert values["bytes"] == bytes
+        assert (values["exp_bits"], values["man_bits"], values["bits"]) == (*bits, 1 + sum(bits))
 
     def test_numpy_agrees_about_its_own_formats(self):
         for id, kind in (("fp16", np.float16), ("fp32", np.float32)):

@@ -98,7 +98,7 @@ def accum_precision(*, K: int, chunk: int, rows: int, seed: int) -> Result:
     row = int(errors["fp16"][:, -1].argmax())
     truth = quantity(float(exact[row, -1]))
     w.say(f"最差的一行，准确的和 → {truth.text}")
-    w.say(f"FP16 一路加 → {quantity(float(sums['fp16'][row, -1])).text}")
+    w.say(f"同一行，FP16 一路加 → {quantity(float(sums['fp16'][row, -1])).text}")
     found = {name: quantity(points[-1][1], "%", 4) for name, points in curves.items()}
     for name, error in found.items():
         w.say(f"{NAMES[name]}，{rows} 行里最大的误差 → {error.text}")

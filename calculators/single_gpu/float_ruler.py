@@ -13,8 +13,8 @@ from calculators.core.worked import Worked, quantity
 from calculators.formulas.number_formats import FORMATS, FloatFormat
 
 NORMAL, SUBNORMAL, ZERO, OVERFLOW = "正常", "次正规", "归零", "溢出"
-SHOWN = (1e-46, 1e40)
-"""Magnitudes that the chart has room for."""
+SHOWN = (1e-10, 1e8)
+"""Magnitudes that the chart shows: FP16 from end to end, while FP32 and BF16 run out of the picture on both sides."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ def store(x: float, fmt: FloatFormat) -> Stored:
 def _chart(run: Run, *, x: float, fmt: str, **_: object) -> tuple[Chart, ...]:
     def ruler(id: str) -> Series:
         f = FORMATS[id]
-        below = ((f.min_subnormal, 1.0),) if id != "tf32" else ()
-        return Series(f.name, (*below, (f.min_normal, f.eps), (f.largest, f.eps)), emphasis=id == fmt, dashed=id == "tf32")
+        low, high = max(f.min_subnormal, SHOWN[0]), min(f.largest, SHOWN[1])
+        corners = sorted({low, min(max(f.min_normal, low), high), high})
+        return Series(f.name, tuple((c, max(f.eps, f.min_subnormal / c)) for c in corners), emphasis=id == fmt, dashed=id == "tf32")
 
     here = abs(x)
     height = min(FORMATS[fmt].spacing(here) / here, 1.0) if here else 1.0
@@ -47,9 +48,9 @@ def _chart(run: Run, *, x: float, fmt: str, **_: object) -> tuple[Chart, ...]:
     return (
         LineChart(
             "七把尺子",
-            "横轴是数的大小，纵轴是相邻两个数差这个数的几成，两轴都是对数。线越低，刻度越细；线越长，尺子越长。左端翘起的是次正规区。点落在自己那条线外面，就存不下。",
-            Axis("数的大小", "", log=True),
-            Axis("相邻两数之差 ÷ 这个数", "", log=True),
+            "横轴是数的大小，纵轴是相邻两个数差这个数的几成，两轴都是对数。线越低，刻度越细；FP32、TF32、BF16 两头都伸出图外，别的在图里就到头了。左端翘起的是次正规区。点落在自己那条线外面，就存不下。",
+            Axis("数的大小", "", log=True, low=SHOWN[0], high=SHOWN[1]),
+            Axis("相邻两数之差 ÷ 这个数", "", log=True, low=1e-8, high=2),
             tuple(ruler(id) for id in FORMATS),
             marks=marks,
         ),
@@ -73,7 +74,10 @@ def _chart(run: Run, *, x: float, fmt: str, **_: object) -> tuple[Chart, ...]:
         Output("min_normal", "最小的正常数"),
         Output("min_subnormal", "最小的次正规数"),
         Output("eps", "1.0 处的间距"),
-        Output("significand_bits", "有效位（含隐含的 1 位）", "bit"),
+        Output("bits", "一共几位", "bit"),
+        Output("exp_bits", "指数", "bit"),
+        Output("man_bits", "尾数", "bit"),
+        Output("significand_bits", "有效位（尾数加隐含的 1 位）", "bit"),
         Output("bytes", "每个数", "B"),
         Output("all_formats", "各种格式存成什么", columns=(("format", "格式", ""), ("stored", "存成", ""), ("kind", "落在", ""), ("error_pct", "误差", "%"))),
     ),
@@ -107,7 +111,8 @@ def float_ruler(*, x: float, fmt: str) -> Result:
     return Result(
         values={
             "kind": found.kind, "stored": found.value, "error_pct": found.error_pct, "spacing": step, "largest": f.largest, "min_normal": f.min_normal,
-            "min_subnormal": None if fmt == "tf32" else f.min_subnormal, "eps": f.eps, "significand_bits": f.man_bits + 1, "bytes": f.bytes,
+            "min_subnormal": None if fmt == "tf32" else f.min_subnormal, "eps": f.eps, "bits": 1 + f.exp_bits + f.man_bits, "exp_bits": f.exp_bits,
+            "man_bits": f.man_bits, "significand_bits": f.man_bits + 1, "bytes": f.bytes,
             "all_formats": [_row(x, g) for g in FORMATS.values()],
         },
         lines=w.lines,

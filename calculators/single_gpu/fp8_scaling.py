@@ -32,7 +32,8 @@ GRANULARITIES: dict[str, Callable[[int, int], tuple[int, int, int]]] = {
     "mx32": lambda rows, cols: (rows, cols // MX_BLOCK, MX_BLOCK),
 }
 """How the matrix is cut; every block along the last axis has its own scale."""
-LABELS = {"per-tensor": "整个张量一个 scale", "per-row": "每行一个 scale", "1×128": "每 128 列一个 scale", "mx32": "每 32 列一个，scale 只取 2 的幂"}
+SHORT = {"per-tensor": "整张量", "per-row": "每行", "1×128": "每 128", "mx32": "每 32"}
+LABELS = {"per-tensor": "整个张量一个", "per-row": "每行一个", "1×128": "每 128 列一个", "mx32": "每 32 列一个，只取 2 的幂"}
 SHOWN = 8
 """Channels of the first row that the picture shows, the outlier the last of them."""
 RUINED, FLUSHED = 10.0, 3.0
@@ -91,7 +92,7 @@ def _chart(run: Run, *, fmt: str, granularity: str, **_: object) -> tuple[Chart,
 
 
 def _values(trace: Trace, fmt: str) -> Grid:
-    rows = [("原来的数", trace.original), *((g, trace.table[fmt, g].first) for g in GRANULARITIES)]
+    rows = [("原来", trace.original), *((SHORT[g], trace.table[fmt, g].first) for g in GRANULARITIES)]
     return Grid(
         f"第一行的前 {SHOWN} 个数，存成 {NAMES[fmt]} 再还原",
         "最右一列是离群通道。颜色越深，离原来的数越远；写着 0 的，是被离群值撑大的 scale 抹掉的。",
@@ -107,7 +108,7 @@ def _map(trace: Trace) -> Grid:
         "三种格式 × 四种粒度：其余通道的误差",
         "数字是误差的百分数。颜色越深越糟；整数格式先坏，粒度越细越救得回来。",
         tuple(NAMES.values()),
-        tuple(GRANULARITIES),
+        tuple(SHORT.values()),
         tuple(tuple(trace.table[f, g].error_pct for g in GRANULARITIES) for f in NAMES),
         tuple(tuple(format_number(trace.table[f, g].error_pct, digits=3) for g in GRANULARITIES) for f in NAMES),
         high=50.0,
@@ -203,7 +204,7 @@ def _verdict(fmt: str, granularity: str, own: Damage, table: dict[tuple[str, str
         other_error = quantity(table[other, granularity].error_pct, "%", 3).text
         return (
             f"离群通道大 {format_number(mult)} 倍，把 scale 也撑大了：{name} 的误差 {error}，{zeros} 的数变成 0。"
-            + (f"粒度细到 {best}，误差降到 {rescue}；" if best != granularity else "")
+            + (f"scale 改成{LABELS[best]}，误差降到 {rescue}；" if best != granularity else "")
             + f"同样的粒度换 {NAMES[other]}，误差 {other_error}。"
         )
     if own.zero_pct >= FLUSHED:

@@ -19,6 +19,8 @@ FAINT = 1e-4
 """Percent below which the sweep draws nothing."""
 FEW_ZEROS, FEW_SUBNORMALS = 0.1, 20.0
 """Percent that the verdict lets pass: gradients lost, and gradients short of digits."""
+HOPELESS = 1.0
+"""Percent still lost at the largest scale without overflow: the format itself is too narrow."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _sweep(run: Run, fmt: FloatFormat, mean: float, std: float, log2_scale: int)
     ),
     outputs=(
         Output("zero_pct", "归零", "%", main=True, agreement="band"),
-        Output("subnormal_pct", "次正规（有效位不全）", "%", main=True, agreement="band"),
+        Output("subnormal_pct", "次正规", "%", main=True, agreement="band"),
         Output("inf_pct", "溢出成无穷大", "%", main=True, agreement="band"),
         Output("step_skipped", "这一步被跳过", main=True, agreement="band"),
         Output("zero_closed_form_pct", "归零，理论值", "%"),
@@ -181,8 +183,9 @@ def _largest_safe_scale(largest: float, fmt: FloatFormat) -> int:
 
 def _verdict(fmt: FloatFormat, zero: Quantity, infs: int, subnormal_pct: float, log2_scale: int, safe: int, left_pct: float) -> str:
     if infs:
-        count = quantity(infs).text
-        return f"有 {count} 个梯度溢出成无穷大：这一步整个跳过，GradScaler 把 scale 减半再来。这批梯度受得住的最大 scale 是 2 的 {quantity(safe).text} 次方。"
+        head = f"有 {quantity(infs).text} 个梯度溢出成无穷大：这一步整个跳过，GradScaler 把 scale 减半再来。"
+        head += f"这批梯度受得住的最大 scale 是 2 的 {quantity(safe).text} 次方"
+        return head + ("。" if left_pct < HOPELESS else f"，可那时又有 {quantity(left_pct, '%', 3).text} 归零：{fmt.name} 的窗口太窄，换指数更宽的格式。")
     lost = f"{zero.text} 的梯度归零" if zero.value else "一个都没归零"
     short = f"{quantity(subnormal_pct, '%', 3).text} 有效位不全"
     if zero.value * 100 < FEW_ZEROS and subnormal_pct < FEW_SUBNORMALS:

@@ -101,7 +101,7 @@ def _chart(run: Run, *, fmt: str, **_: object) -> tuple[Chart, ...]:
         LineChart(
             "权重走了多远",
             "同样的更新，加同样多次。走平的那条线，是每加一次都被舍掉；斜率和 FP32 一样的，才是把更新记住了。",
-            Axis("步", "step"),
+            Axis("加了多少次"),
             Axis("权重 w"),
             curves,
         ),
@@ -186,9 +186,7 @@ def _verdict(fmt: str, own: Walk, update: float, steps: int, gap: Quantity, lost
     if lost is None:
         return "更新是 0，当然不动。填一个不是 0 的更新再试。"
     if fmt == SR:
-        return (
-            f"单个更新不到半格，随机舍入也让它有机会进一格：平均走到 {end}，该到 {aim}。平均不偏，代价是权重之间多出 {quantity(own.std, '', 3).text} 的抖动。"
-        )
+        return f"每次按概率进一格或不进：平均走到 {end}，该到 {aim}。平均不偏，代价是权重之间多出 {quantity(own.std, '', 3).text} 的抖动。"
     if own.stalled_at == 0:
         return f"加了 {steps} 次 {quantity(update).text}，w 还是 {end}：这里两格相距 {gap.text}，加不到半格的全被舍掉。权重另存一份 FP32，或用随机舍入。"
     if own.stalled_at is not None:
