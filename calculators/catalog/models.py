@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from calculators.catalog.store import entries, read
 
@@ -35,7 +35,13 @@ class MlaShape:
 
 @dataclass(frozen=True)
 class Model:
-    """One architecture.  Sizes are element counts; parameters as in ``models.toml``'s header."""
+    """One architecture.  Sizes are element counts; parameters as in ``models.toml``'s header.
+
+    The fields from ``notes`` on say what a pasted config.json adds: a preset leaves them at their defaults.  ``basis``:
+    ``exact`` = counted, ``text`` = the text part counted, towers left out, ``assumed`` = read as something it may not be,
+    ``partial`` = some counts are unknown and 0.
+    ``scores``: multiply-adds per attended token, by window (0 = the whole context).
+    """
 
     id: str
     name: str
@@ -65,6 +71,15 @@ class Model:
     sliding_window: Mapping[str, int] | None = None
     kv_note: str = ""
     small_terms_per_layer: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    basis: Literal["exact", "text", "assumed", "partial"] = "exact"
+    weight_bytes_per_param: float | None = None
+    weights_stored: str = ""
+    kv_layers: int | None = None
+    """Layers that keep K and V; None = all."""
+    kv_window_bytes_per_token: int | None = None
+    """The part of ``kv_bytes_per_token`` that only a window of tokens occupies; None = from ``sliding_window``."""
+    scores: Mapping[int, int] | None = None
 
     @property
     def is_dense(self) -> bool:
