@@ -55,10 +55,15 @@ def _list(options: argparse.Namespace) -> int:
         print(json.dumps([_declaration(c) for c in calculators], ensure_ascii=False, indent=1))
         return EXIT_OK
     for chapter, members in groupby(calculators, key=lambda c: c.chapter):
-        print(f"第 {chapter} 章")
+        print(_chapter(chapter))
         for c in members:
             print(f"  {_pad(c.id, 22)} {c.title}：{c.question}")
     return EXIT_OK
+
+
+def _chapter(id: str) -> str:
+    """A chapter's name; a calculator may live on a page of its own instead (``my-model``)."""
+    return f"第 {id} 章" if id[:1].isdigit() or id == "A" else f"单独的一页 {id}"
 
 
 def _declaration(c: Calculator) -> dict[str, object]:
@@ -78,7 +83,7 @@ def _declaration(c: Calculator) -> dict[str, object]:
 
 
 def _describe(c: Calculator) -> str:
-    rows = [f"{c.title}（第 {c.chapter} 章）", c.question, "", "输入："]
+    rows = [f"{c.title}（{_chapter(c.chapter)}）", c.question, "", "输入："]
     for i in c.inputs:
         allowed = (
             "、".join(str(x) for x in i.choices)
