@@ -190,12 +190,14 @@ class TestGpuPeak:
         assert r.values["peak_tflops"] == pytest.approx(PUBLISHED["wrong_boost"]["tflops"], rel=1e-3)
         assert r.values["over_dense_x"] == pytest.approx(1.98 / 1.83, rel=1e-3)
         assert r.notes == ()
+        assert "先核对频率" in r.verdict
 
     def test_a_sparse_number_is_noted_not_refused(self):
         """Errata 1: 1979 on H100 is the 2:4-sparse figure."""
         for preset, fma in (("a100-80gb", 512), ("h100-sxm", 1024)):
             r = run("gpu-peak", f"preset={preset} fma_per_unit_clk={fma}")
             assert r.notes == ("可能用了稀疏(2:4)或 FP8 的数字，请除以 2。",)
+            assert "多半是稀疏或更低精度的口径" in r.verdict
             assert r.values["over_dense_x"] == pytest.approx(2, rel=1e-3)
         assert value("gpu-peak", "preset=h100-sxm fma_per_unit_clk=1024", "peak_tflops") == pytest.approx(1979, rel=1e-3)
         assert run("gpu-peak").notes == ()
@@ -210,6 +212,7 @@ class TestGpuPeak:
         assert value("gpu-peak", "", "peak_tflops") / value("gpu-peak", "units_per_sm=1 fma_per_unit_clk=64", "peak_tflops") == pytest.approx(16.0, rel=1e-3)
         fp32 = value("gpu-peak", "preset=h100-sxm units_per_sm=1 fma_per_unit_clk=128 clock_ghz=1.98", "peak_tflops")
         assert accelerator("h100-sxm").dense_tflops / fp32 == pytest.approx(14.8, abs=0.05)
+        assert "没进 Tensor Core" in run("gpu-peak", "units_per_sm=1 fma_per_unit_clk=64").verdict
 
     def test_flop_per_clock_of_an_sm(self):
         """2048 on A100 and 4096 on H100: what chapter 08 counts tiles with."""
@@ -266,6 +269,11 @@ class TestLittleLaw:
     def test_more_than_an_sm_holds_is_said(self):
         assert "占用率开满也喂不饱，换 16 字节加载或多发几条" in run("little-law", "gpu=h100-sxm latency_cycles=703").verdict
         assert "开满" not in run("little-law").verdict
+
+    def test_advice_for_the_widest_loads_is_not_to_widen_them(self):
+        verdict = run("little-law", "latency_cycles=2000 clock_ghz=0.5 bytes_per_thread_load=16").verdict
+        assert "多发几条" in verdict
+        assert "16 字节" not in verdict
 
     def test_the_curve_of_wide_loads_saturates_first(self):
         (chart,) = load("little-law").charts(run("little-law"))
@@ -410,7 +418,7 @@ class TestOccupancy:
         if limit < 227:
             error = refusal("occupancy", f"gpu={gpu} smem_kb={limit + 1}").errors[0]
             assert error.field == "smem_kb"
-            assert f"最多 {limit} KB" in error.message
+            assert f"最多 {limit} KiB" in error.message
 
     @pytest.mark.parametrize(
         ("query", "limiter"),
@@ -428,6 +436,21 @@ class TestOccupancy:
         assert v["limiter"] == limiter
         assert v["blocks"] == min(v["by_registers"], v["by_shared_memory"], v["by_warps"], v["by_blocks"])
         assert v["blocks"] == v[f"by_{limiter}"]
+
+    @pytest.mark.parametrize(
+        ("query", "words"),
+        [
+            ("", "寄存器先用完"),
+            ("threads=1024 regs=32", "住满了"),  # registers and warps end together at 64 warps: nothing to gain
+            ("threads=768 regs=32", "除不尽 64"),
+            ("threads=96 regs=16", "除不尽 64"),
+            ("threads=32 regs=64", "寄存器、块名额同时到顶"),
+            ("threads=32 regs=16", "把块加大"),
+            ("gpu=h100-sxm smem_kb=227 threads=384 regs=168", "寄存器、共享内存同时到顶"),
+        ],
+    )
+    def test_advice_never_names_a_limit_that_would_not_help_alone(self, query, words):
+        assert words in run("occupancy", query).verdict
 
     def test_more_of_anything_never_lets_more_blocks_in(self):
         for name, values in (("regs", range(16, 129, 8)), ("smem_kb", range(0, 160, 10))):

@@ -160,7 +160,7 @@ def _verdict(sectors: int, share: Quantity, moved: Quantity, useful: Quantity, s
         return f"合并好了：{sectors} 个扇区，搬的 {moved.text}全用上。"
     fate = f"要 {useful.text}，搬了 {moved.text}，只用上 {share.text}"
     if stride == 1:
-        return f"{fate}：起点偏了 {offset_bytes} 字节，头尾各碰半个扇区，多搬一个。把起点对齐到 {SECTOR_BYTES} 字节。"
+        return f"{fate}：起点偏了 {offset_bytes % SECTOR_BYTES} 字节，头尾各有一个扇区用不满，多搬一个。把起点对齐到 {SECTOR_BYTES} 字节。"
     if sectors == WARP:
         return f"{fate}：每个 lane 独占一个扇区，已经到底。换成相邻线程读相邻地址（转置、SoA，或先合并搬进共享内存）。"
     return f"{fate}：相邻线程隔着 {stride} 个元素，扇区里夹着没人要的数。让相邻线程读相邻地址。"

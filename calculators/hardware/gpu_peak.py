@@ -16,8 +16,8 @@ from calculators.formulas.roofline import ridge as ridge_point
 
 CUSTOM = "custom"
 FMA_CHOICES = (64, 128, 256, 512, 1024)
-SUSPICIOUS = 1.5
-"""Times the catalog's dense peak: a 2:4-sparse number is exactly 2."""
+SUSPICIOUS, NEAR = 1.5, 0.02
+"""Times the catalog's dense peak: a 2:4-sparse number is exactly 2; the presets themselves lie within 0.3 % of 1."""
 LABELS = {
     "n_sm": "SM 数",
     "units_per_sm": "每个 SM 的 Tensor Core 数",
@@ -136,8 +136,19 @@ def gpu_peak(
     )  # fmt: skip
 
 
+def _doubt(times: float) -> str:
+    """What a peak that is not the data sheet's most likely is."""
+    if abs(times - 2) < NEAR:
+        return "多半是稀疏或更低精度的口径，不能拿来和别的卡比"
+    if times > SUSPICIOUS:
+        return "不是稀疏、更低精度，就是哪个格子填了别的卡的数"
+    if times > 1:
+        return "先核对频率，Tensor Core 的峰值不按最高频率定"
+    return "没进 Tensor Core，或者哪个格子填少了"
+
+
 def _verdict(peak: Quantity, bandwidth: Quantity, ridge: Quantity, over: Quantity | None) -> str:
-    tail = f"每从显存读 1 字节，要做够 {ridge.text.removesuffix('/字节')} 才喂得饱它。"
-    if over is not None and over.value > SUSPICIOUS:
-        return f"{peak.text}，是规格书稠密值的 {over.text}：这是稀疏或更低精度的口径，不能拿来和别的卡比。"
-    return f"峰值 {peak.text}，带宽 {bandwidth.text}。{tail}"
+    said = f"峰值 {peak.text}，带宽 {bandwidth.text}。"
+    if over is not None and abs(over.value - 1) > NEAR:
+        said = f"峰值 {peak.text}，是规格书稠密值的 {over.text}：{_doubt(over.value)}。"
+    return f"{said}每从显存读 1 字节，要做够 {ridge.text.removesuffix('/字节')} 才喂得饱它。"

@@ -103,7 +103,8 @@ def little_law(*, gpu: Accelerator, latency_cycles: float | None, clock_ghz: flo
 def _verdict(total: Quantity, warps: Quantity, occupancy: Quantity, width: int) -> str:
     need = f"在途 {total.text} 才用得满带宽，每个 SM 要 {warps.text} 个 warp"
     if warps.value > MOST_WARPS:
-        return f"{need}，可一个 SM 只住得下 {MOST_WARPS} 个：占用率开满也喂不饱，换 16 字节加载或多发几条。"
+        remedy = "换 16 字节加载或多发几条" if width < WIDEST else "一个线程多发几条再等"
+        return f"{need}，可一个 SM 只住得下 {MOST_WARPS} 个：占用率开满也喂不饱，{remedy}。"
     wider = quantity(warps.value * width / WIDEST)
     advice = f"换成 16 字节的读，{format_number(wider.value, digits=3)} 个就够。" if width < WIDEST else "占用率不用再高，省下的寄存器留给大 tile。"
     return f"{need}，占用率 {occupancy.text}。{advice}"

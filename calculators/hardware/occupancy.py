@@ -26,8 +26,8 @@ from calculators.formulas.chip import (
 REMEDIES = {
     "registers": "寄存器先用完：减每线程寄存器（launch bounds、更小的 tile）才住得下更多",
     "shared_memory": "共享内存先用完：减每块的 tile 或流水级数才住得下更多",
-    "warps": "warp 先满：占用率已到头",
-    "blocks": "块数先满：每块太小，把块加大",
+    "warps": "warp 名额先满，可每块的 warp 除不尽 64：换成 256 或 512 线程一块，才填得满",
+    "blocks": "块名额先满：每块太小，把块加大",
 }
 """In the order that settles a tie."""
 NAMES = {"registers": "寄存器", "shared_memory": "共享内存", "warps": "warp 名额", "blocks": "块名额"}
@@ -89,7 +89,7 @@ def _chart(run: Run, *, threads: int, regs: int, **_: object) -> tuple[Chart, ..
     chart=_chart,
     formula=(
         "一个 warp 的寄存器 = ⌈每线程 × 32 ÷ 256⌉ × 256；一个 SM 有 65,536 个",
-        "共享内存放得下 = ⌊每 SM ÷ (每块 + 1 KB)⌋：每块有 1 KB 留给系统",
+        "共享内存放得下 = ⌊每 SM ÷ (每块 + 1 KiB)⌋：每块有 1 KiB 留给系统",
         "块 = 四道限额里最小的；占用率 = 块 × 每块 warp ÷ 64",
     ),
     assumptions=("计算能力 8.0 和 9.0：64 个 warp、32 个块、65,536 个寄存器；共享内存只算动态申请的",),
@@ -100,8 +100,8 @@ def occupancy(*, threads: int, regs: int, smem_kb: float, gpu: Accelerator) -> R
     """The smallest of four limits; registers are handed out per warp in pieces of 256, 1 KB of shared memory per block is reserved."""
     room = shared_memories()[gpu.id]
     if smem_kb > room.per_block_kb:
-        limit = f"{gpu.name.removeprefix('NVIDIA ')} 上最多 {room.per_block_kb} KB"
-        raise refuse("smem_kb", f"每块共享内存超过了单块上限，{limit}", f"{format_number(smem_kb, digits=6)} KB", "把 tile 或流水级数减小")
+        limit = f"{gpu.name.removeprefix('NVIDIA ')} 上最多 {room.per_block_kb} KiB"
+        raise refuse("smem_kb", f"每块共享内存超过了单块上限，{limit}", f"{format_number(smem_kb, digits=6)} KiB", "把 tile 或流水级数减小")
     w = Worked()
     lanes, step, count = quantity(WARP), quantity(REGISTER_STEP), quantity(regs)
     warps = w.line("一块的 warp", ceil(quantity(threads) / lanes))
@@ -125,11 +125,20 @@ def occupancy(*, threads: int, regs: int, smem_kb: float, gpu: Accelerator) -> R
             "regs_allocated": per_thread, "smem_per_sm_kb": room.per_sm_kb, "smem_per_block_kb": room.per_block_kb,
         },
         lines=w.lines,
-        verdict=_verdict(blocks, resident, share, limiter),
+        verdict=_verdict(blocks, resident, share, [name for name, n in limits.items() if n == limits[limiter]]),
         notes=(f"寄存器按 8 个一档发：每线程 {regs} 个，实发 {per_thread} 个。",) if per_thread != regs else (),
     )  # fmt: skip
 
 
-def _verdict(blocks: Quantity, warps: Quantity, share: Quantity, limiter: str) -> str:
+def _advice(share: Quantity, tight: list[str]) -> str:
+    """``tight``: the limits that are reached together."""
+    if share.value == 1:
+        return "住满了：寄存器、共享内存再省也住不下更多"
+    if "warps" in tight:
+        return REMEDIES["warps"]
+    return REMEDIES[tight[0]] if len(tight) == 1 else f"{'、'.join(NAMES[name] for name in tight)}同时到顶：只松一样没有用"
+
+
+def _verdict(blocks: Quantity, warps: Quantity, share: Quantity, tight: list[str]) -> str:
     low = "低不等于慢：靠宽读、异步拷贝、大 tile 藏延迟的 kernel，常年就在这里。" if share.value * 100 < LOW_PCT else ""
-    return f"一个 SM 住 {blocks.text} 块、{warps.text} 个 warp，占用率 {share.text}。{REMEDIES[limiter]}。{low}"
+    return f"一个 SM 住 {blocks.text} 块、{warps.text} 个 warp，占用率 {share.text}。{_advice(share, tight)}。{low}"
