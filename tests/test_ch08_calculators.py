@@ -216,11 +216,13 @@ class TestFlashIo:
     def test_keys_of_one_head_fit_the_l2(self):
         """Why the true traffic is near the ideal: 2 MB of K and V against 40 MB of L2 on an A100."""
         assert ref("l2-holds-kv#kv_mb") == pytest.approx(2.097, rel=1e-3)
-        assert ref("l2-holds-kv#kv_mb") < ref("a100-l2#mb")
+        assert ref("l2-holds-kv#kv_mb") < ref("on-chip-a100#l2")
 
     def test_the_verdict_names_the_wall(self):
         assert "换算力当墙" in run("flash-io").verdict
         assert "已经卡在算力" in run("flash-io", "gpu=h20").verdict
+        assert any("自己也要算" in note for note in run("flash-io", "gpu=h20").notes)
+        assert not run("flash-io").notes
         assert "也还卡在带宽" in run("flash-io", "n=256 d=64").verdict
 
     @pytest.mark.parametrize(
@@ -272,6 +274,13 @@ class TestOnlineSoftmax:
             v = run("online-softmax", query).values
             assert v["final_max"] == pytest.approx(13.0287963, rel=1e-8)
             assert v["final_sum"] == pytest.approx(5.63543217, rel=1e-8)
+
+    def test_the_number_of_blocks_is_bounded(self):
+        """A Python loop in a browser: 65,536 turns took seconds."""
+        assert "每块取 8 以上" in str(refusal("online-softmax", "n=65536 block=1"))
+        v = run("online-softmax", "n=65536 block=8").values
+        assert (v["blocks"], v["max_abs_diff"] < 1e-12) == (8192, True)
+        assert run("online-softmax", "n=8192 block=1").values["blocks"] == 8192
 
     def test_order_decides_how_often_the_old_account_is_discounted(self):
         assert run("online-softmax", "order=rising").values["max_updates"] == 32
@@ -327,6 +336,7 @@ class TestOnlineSoftmax:
         [
             ("block=4097", "block"),
             ("block=0", "block"),
+            ("n=65536 block=7", "block"),
             ("n=1", "n"),
             ("score_std=51", "score_std"),
             ("seed=1000", "seed"),
@@ -452,6 +462,7 @@ class TestAttentionCost:
     def test_passes(self):
         forward, backward, both = (run("attention-cost", f"pass={name}").values["layer_tflop"] for name in ("fwd", "bwd", "fwd+bwd"))
         assert (backward / forward, both / forward) == (pytest.approx(2.5), pytest.approx(3.5))
+        assert any("重算分数" in note for note in run("attention-cost", "pass=bwd").notes)
 
     def test_recomputing_the_scores_is_one_matrix_product_of_six(self):
         """7 against 6 products: +16.7 %; the paper's table says +12.9 %."""

@@ -108,7 +108,7 @@ def attention_cost(
         },
         lines=w.lines,
         verdict=_verdict(scores, kept, gpu, seconds, share),
-        notes=_notes(model, n, pass_, causal),
+        notes=_notes(model, n, pass_),
     )  # fmt: skip
 
 
@@ -134,11 +134,11 @@ def _verdict(scores: Quantity, kept: Quantity, gpu: Accelerator, seconds: Quanti
     return said + f"这一趟每层 {seconds.text}。"
 
 
-def _notes(model: Model, n: int, pass_: str, causal: bool) -> tuple[str, ...]:
+def _notes(model: Model, n: int, pass_: str) -> tuple[str, ...]:
     notes = []
     if model.sliding_window and n > model.sliding_window["window"]:
         window, layers = model.sliding_window["window"], model.sliding_window["sliding_layers"]
         notes.append(f"{model.name} 有 {layers} 层是滑动窗口，每个 token 只看 {window} 个 key；这里每层都按全长算，全模型的数偏大。")
-    if pass_ != "fwd" and not causal:
+    if pass_ != "fwd":
         notes.append("反向的 2.5 倍含重算分数的那一次矩阵乘；标准实现存着分数，只要 2 倍。")
     return tuple(notes)

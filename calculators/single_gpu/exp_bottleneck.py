@@ -88,7 +88,7 @@ def exp_bottleneck(*, gpu: Accelerator, d: int, mufu: int) -> Result:
 
 def _verdict(matmul: Quantity, exps: Quantity, ratio: Quantity) -> str:
     if ratio.value < 1:
-        return f"矩阵乘 {matmul.text}，exp {exps.text}：exp 藏得进矩阵乘的影子里，前提是两样真的同时跑。藏不住，就多花 {ratio.text} 的时间。"
+        return f"矩阵乘 {matmul.text}，exp {exps.text}：exp 藏得进矩阵乘的影子里，前提是两样真的同时跑。藏不住，就多花 {ratio.text}的时间。"
     if ratio.value == 1:
         return f"矩阵乘和 exp 都要 {exps.text}：一样慢。不把 exp 分一部分给 FMA，Tensor Core 再快也白快。"
     return f"exp 要 {exps.text}，是矩阵乘的 {ratio.text}：它才是墙。加 Tensor Core 没用，要么把 exp 挪一部分给 FMA，要么把 d 做大。"

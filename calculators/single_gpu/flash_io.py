@@ -168,7 +168,7 @@ def flash_io(*, n: int, d: int, M_kb: float, elem_bytes: int, heads: int, batch:
         },
         lines=w.lines,
         verdict=_verdict(ratios, ai_unfused.value < knee.value, ai_ideal.value < knee.value, gap),
-        notes=_notes(n, d, sram, ratios),
+        notes=_notes(n, d, sram, ratios, standard_time, compute),
     )  # fmt: skip
 
 
@@ -176,13 +176,15 @@ def _verdict(ratios: dict[str, Quantity], memory_bound: bool, still_bound: bool,
     low, high = (pick(ratios.values(), key=lambda r: r.value).text for pick in (min, max))
     said = f"同一个 attention，五种数法从 {low}到 {high}：说「省几倍」，先说数的是哪几次读写。"
     if not memory_bound:
-        return said + "这张卡上标准实现已经卡在算力，融合不会更快，省的是显存。"
+        return said + "这张卡的拐点低，按总量算标准实现已经卡在算力：融合主要省显存，只快在 softmax 那一趟不用再搬。"
     then = "序列太短，各搬一遍也还卡在带宽。" if still_bound else "字节省下来以后，换算力当墙。"
     return said + f"时间上标准实现只慢 {gap.text}：{then}"
 
 
-def _notes(n: int, d: int, sram: Quantity, ratios: dict[str, Quantity]) -> tuple[str, ...]:
+def _notes(n: int, d: int, sram: Quantity, ratios: dict[str, Quantity], standard: Quantity, compute: Quantity) -> tuple[str, ...]:
     notes = []
+    if standard.value < compute.value:
+        notes.append(f"「标准实现慢几倍」只比搬的时间：标准实现自己也要算 {compute.text}，不会比最快的还快。")
     if sram.value > n * d:
         notes.append("M 已经大于 nd，整个 K 都放得进 SRAM：渐近式的前提不成立，①② 别当真。")
     if ratios["fa2"].value < 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-LOOPS = {"q-outer": "FA2：外层走 Q", "kv-outer": "FA1：外层走 K、V"}
+LOOPS = {"q-outer": "FA2，外层走 Q", "kv-outer": "FA1，外层走 K、V"}
 MISTAKES = {"none": "写对", "no-rescale": "忘了给旧账打折", "no-max": "不减最大值，P 存 FP16", "no-diagonal-mask": "对角块忘了掩码"}
 WRONG = 0.01
 """A row whose output is off by more than this, or no number, counts as wrong."""
