@@ -93,7 +93,7 @@ def _field(item: Input, key: str, given: Mapping[str, str], run: Run) -> Html:
         h("span", control, unit, class_="calc-control"),
         _slider(item, id, text),
         h("p", item.help, class_="calc-help") if item.help else None,
-        _paste(item, id) if item.accepts_text else None,
+        _paste(item, id) if _takes_file(item) else None,
         h("p", class_="calc-msg", id=described),
         class_="calc-field",
         data_field=item.name,
@@ -115,7 +115,7 @@ def _text_control(item: Input, id: str, text: str, default: str, run: Run) -> Ht
 def _select_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
     labels = item.choice_labels or {}
     options = [h("option", labels.get(str(c), str(c)), value=str(c), selected=str(c) == text) for c in item.choices]
-    return h("select", *options, data_pastes=item.accepts_text is not None, **_attributes(item, id, text, default))
+    return h("select", *options, data_pastes=_takes_file(item), **_attributes(item, id, text, default))
 
 
 def _flag_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
@@ -127,7 +127,7 @@ def _flag_control(item: Input, id: str, text: str, default: str, run: Run) -> Ht
 
 
 def _lines_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
-    return h("textarea", text, rows=7, placeholder=item.placeholder, spellcheck="false", **_attributes(item, id, text, default))
+    return h("textarea", text, rows=max(2, item.placeholder.count("\n") + 1), placeholder=item.placeholder, spellcheck="false", **_attributes(item, id, text, default))
 
 
 _CONTROLS = {"int": _text_control, "float": _text_control, "choice": _select_control, "bool": _flag_control, "text": _lines_control}
@@ -147,6 +147,10 @@ def _slider(item: Input, id: str, text: str) -> Html | None:
         "input", type="range", class_="calc-slider", min=0, max=len(stops) - 1, step=1, value=position,
         data_for=item.name, data_stops=listing, aria_label=f"{item.label}（滑块）", autocomplete="off",
     )  # fmt: skip
+
+
+def _takes_file(item: Input) -> bool:
+    return item.kind == "model" and item.accepts_text is not None
 
 
 def _paste(item: Input, id: str) -> Html:
