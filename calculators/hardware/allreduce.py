@@ -123,7 +123,7 @@ def _chart(run: Run, *, op: str, algo: str, size_gb: float, **_: object) -> tupl
     if op == "all-reduce":
         drawn += ["tree", "hierarchical" if across else "in-network"]
         drawn += [algo] if algo not in drawn and (across or algo == "in-network") else []
-    sizes = sorted({*SIZES, size_gb}) if SIZES[0] <= size_gb <= SIZES[-1] else list(SIZES)
+    sizes = sorted({*SIZES, size_gb})
 
     def curve(name: str) -> tuple[tuple[float, float], ...]:
         latency, wire = _cost(cluster, op, name)
@@ -165,7 +165,7 @@ def _chart(run: Run, *, op: str, algo: str, size_gb: float, **_: object) -> tupl
     ),
     outputs=(
         Output("time_ms", "时间", "ms", main=True),
-        Output("time_us", "时间（微秒）", "µs", digits=6),
+        Output("time_us", "合计", "µs", digits=6),
         Output("latency_us", "其中延迟", "µs", main=True),
         Output("algbw_gbs", "algbw", "GB/s", main=True),
         Output("busbw_gbs", "busbw", "GB/s", main=True),

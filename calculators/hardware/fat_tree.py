@@ -18,9 +18,9 @@ from calculators.core.worked import Worked, quantity
         integer("levels", "几层", 2, "layer", low=2, high=3, stops=(2, 3)),
     ),
     outputs=(
-        Output("hosts", "接得下的主机口", "台", main=True),
+        Output("hosts", "接得下的主机（一台一个口）", "台", main=True),
         Output("switches", "交换机", "台", main=True),
-        Output("ports_per_host", "每个主机口摊到的交换机端口", main=True),
+        Output("ports_per_host", "每台主机摊到的交换机端口", main=True),
     ),
     formula=("两层：主机 k²/2，交换机 k + k/2", "三层：主机 k³/4，交换机 5k²/4"),
     assumptions=("一台主机一个口；有 8 块网卡的服务器算 8 个口", "每一层的下行和上行一样宽（不收敛）"),
@@ -34,16 +34,16 @@ def fat_tree(*, k: int, levels: int) -> Result:
     w = Worked()
     ports, half = quantity(k), w.line("每台朝下的口", quantity(k) / 2)
     if levels == 2:
-        hosts = w.line("主机口：k 台叶交换机", ports * half, "台")
-        switches = w.line("交换机：叶 k，脊 k/2", ports + half, "台")
+        hosts = w.line("k 台叶交换机接的主机", ports * half, "台")
+        switches = w.line("叶 k 台，脊 k/2 台", ports + half, "台")
     else:
-        pod = w.line("一个 pod 的主机口", half * half, "台")
-        hosts = w.line("主机口：k 个 pod", ports * pod, "台")
-        switches = w.line("交换机：每个 pod k 台，核心 (k/2)²", ports * ports + half * half, "台")
-    each = w.line("每个主机口摊到的端口", switches * ports / hosts)
-    other = "两层只要 3 个" if levels == 3 else f"加到三层能接 {format_number(k * k * k // 4)} 个口，每个口摊 5 个端口"
+        pod = w.line("一个 pod 接的主机", half * half, "台")
+        hosts = w.line("k 个 pod 接的主机", ports * pod, "台")
+        switches = w.line("每个 pod k 台，核心 (k/2)² 台", ports * ports + half * half, "台")
+    each = w.line("每台主机摊到的端口", switches * ports / hosts)
+    other = "两层只要 3 个" if levels == 3 else f"加到三层能接 {format_number(k * k * k // 4)} 台，每台摊 5 个"
     return Result(
         values={"hosts": round(hosts.value), "switches": round(switches.value), "ports_per_host": each},
         lines=w.lines,
-        verdict=f"{format_number(round(hosts.value))} 个主机口，{format_number(round(switches.value))} 台交换机，每个口摊到 {round(each.value)} 个交换机端口。{other}。",
+        verdict=f"{format_number(round(hosts.value))} 台主机，{format_number(round(switches.value))} 台交换机，每台主机摊到 {round(each.value)} 个交换机端口。{other}。",
     )

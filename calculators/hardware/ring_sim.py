@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST_RANKS, MOST_STEPS = 16, 30
+MOST_NARROW_STEPS = 14
+"""Up to so many columns have room for a bare number over each."""
 ROUTES = {"ring": "环，同机的卡挨着", "interleaved": "环，几台机器的卡交错着排", "star": "不走环：都发给卡 0，再由它发回"}
 MISTAKES: dict[str, tuple[str, Callable[[Sequence[Step]], tuple[Step, ...]]]] = {
     "none": ("没写错", tuple),
@@ -61,7 +63,7 @@ def _text(share: Integers) -> str:
     return TWICE if int(share.max()) > 1 else str(int(share.sum()))
 
 
-def _chart(run: Run, *, n: int, **_: object) -> tuple[Chart, ...]:
+def _chart(run: Run, *, n: int, route: str, mistake: str, **_: object) -> tuple[Chart, ...]:
     trace = run.result.trace
     assert isinstance(trace, Trace)
     ranks = tuple(f"卡 {r}" for r in range(n))
@@ -71,29 +73,39 @@ def _chart(run: Run, *, n: int, **_: object) -> tuple[Chart, ...]:
         return float((cell > 0).sum()) / n
 
     when = "开始之前" if trace.shown == 0 else f"第 {trace.shown} 步之后"
+    twice = f"「{TWICE}」是同一张卡的份被加了不止一次。" if mistake == "same-chunk" else ""
     holding = Grid(
         f"{when}，谁手里有什么",
-        f"行是卡，列是块。格子里的数：这一块已经加了几张卡的份；加到 {n} 才算完（「{TWICE}」是同一张卡的被加了不止一次）。拖「看到第几步」，看它怎么长满。",
+        f"行是卡，列是块。格子里的数：这一块已经加了几张卡的份，加到 {n} 才算完。{twice}拖「看到第几步」，看它怎么长满。",
         ranks,
         tuple(_chunk(c) for c in range(n)),
         tuple(tuple(share(cell) for cell in row) for row in held),
         tuple(tuple(_text(cell) for cell in row) for row in held),
     )
-    arrivals: list[list[float | None]] = [[None] * len(trace.steps) for _ in ranks]
-    names = [[""] * len(trace.steps) for _ in ranks]
+    count = len(trace.steps)
+    arrivals: list[list[float | None]] = [[None] * count for _ in ranks]
+    names = [[""] * count for _ in ranks]
     for t, step in enumerate(trace.steps):
         for move in step:
             arrivals[move.receiver][t] = share(trace.shares[t + 1][move.receiver][move.chunk])
-            names[move.receiver][t] += _chunk(move.chunk)
+            names[move.receiver][t] = _chunk(move.chunk) if len(step) == len({m.receiver for m in step}) else "全"
     through = Grid(
         "每一步，谁收到哪一块",
-        "行是卡，列是第几步，字母是收到的块，颜色是这一块到手后凑了几成。前一半越来越深：边传边加；后一半全深：只是抄给下一家。空格是在等。",
+        f"行是卡，列是第几步，字母是收到的块，颜色是它到手后凑了几成。{_seen(route, mistake)}",
         ranks,
-        tuple(str(t + 1) for t in range(len(trace.steps))),
+        tuple(f"第 {t + 1} 步" if count > MOST_NARROW_STEPS else str(t + 1) for t in range(count)),
         tuple(tuple(row) for row in arrivals),
         tuple(tuple(row) for row in names),
     )
     return holding, through
+
+
+def _seen(route: str, mistake: str) -> str:
+    if route == "star":
+        return "每一步只有一张卡在收，别的都空着；「全」是整份数组。"
+    if mistake != "none":
+        return "和没写错时比，看颜色断在哪一步。"
+    return "前一半越来越深：边传边加；后一半全深：只是抄给下一家。没有一格是空的，谁都没闲着。"
 
 
 @calculator(
