@@ -86,24 +86,44 @@ def test_the_table_covers_many_families():
     assert set(COUNTED) <= set(FAMILIES)
 
 
+def llama_shape(h: int, n: int, kv: int, f: int, v: int, biases: int = 0) -> int:
+    """Two tables, the last norm; a layer's Q and O, K and V, three feed-forward matrices, two norms, biases."""
+    return 2 * v * h + h + n * (2 * h * h + 2 * h * kv + 3 * h * f + 2 * h + biases)
+
+
 @pytest.mark.parametrize(
     ("config", "total", "kv"),
     [
-        # sizes and totals of the released models, as their repositories state them; remote code, so no library class counts them
-        ({"model_type": "chatglm", "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128, "multi_query_group_num": 2, "multi_query_attention": True,
-          "hidden_size": 4096, "ffn_hidden_size": 13696, "vocab_size": 65024, "add_bias_linear": False, "add_qkv_bias": True}, 6_243_584_000, 28_672),
-        ({"model_type": "internlm2", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-          "intermediate_size": 14336, "vocab_size": 92544, "bias": False, "tie_word_embeddings": False}, 7_737_708_544, 131_072),
-        ({"model_type": "baichuan", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "intermediate_size": 13696,
-          "vocab_size": 64000}, 13_264_901_120, 819_200),
-        ({"model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 22016,
-          "vocab_size": 151936}, 7_721_324_544, 524_288),
+        (
+            {"model_type": "chatglm", "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128, "multi_query_group_num": 2, "hidden_size": 4096,
+             "multi_query_attention": True, "ffn_hidden_size": 13696, "vocab_size": 65024, "add_bias_linear": False, "add_qkv_bias": True},
+            llama_shape(4096, 28, 2 * 128, 13696, 65024, 4096 + 2 * 2 * 128), 2 * 2 * 128 * 28 * 2,
+        ),
+        (
+            {"model_type": "internlm2", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+             "intermediate_size": 14336, "vocab_size": 92544, "bias": False, "tie_word_embeddings": False},
+            llama_shape(4096, 32, 8 * 128, 14336, 92544), 2 * 8 * 128 * 32 * 2,
+        ),
+        (
+            {"model_type": "baichuan", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "intermediate_size": 13696, "vocab_size": 64000},
+            llama_shape(5120, 40, 5120, 13696, 64000), 2 * 5120 * 40 * 2,
+        ),
+        (
+            {"model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 22016, "vocab_size": 151936},
+            llama_shape(4096, 32, 4096, 22016 // 2, 151936, 3 * 4096), 2 * 4096 * 32 * 2,
+        ),
+        (
+            {"model_type": "minicpm", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96,
+             "vocab_size": 200, "num_experts": 8, "num_experts_per_tok": 2},
+            llama_shape(64, 2, 64, 8 * 96, 200, 8 * 64) - 200 * 64, 2 * 64 * 2 * 2,
+        ),
     ],
-    ids=["chatglm3-6b", "internlm2-7b", "baichuan-13b", "qwen-7b"],
+    ids=["chatglm", "internlm2", "baichuan", "qwen", "minicpm-moe"],
 )  # fmt: skip
-def test_remote_code_models(config, total, kv):
+def test_models_without_a_library_class(config, total, kv):
+    """Source: closed form over the tensors that their own code builds."""
     model = read(config)
-    assert (model.total_params, model.kv_bytes_per_token) == (total, kv)
+    assert (model.total_params, model.kv_bytes_per_token, model.basis) == (total, kv, "exact")
 
 
 def test_multimodal_counts_text_and_tower():
@@ -195,6 +215,19 @@ def test_missing_vocabulary_gives_kv_and_no_total():
     model = read({key: value for key, value in LLAMA.items() if key != "vocab_size"})
     assert (model.basis, model.total_params, model.kv_bytes_per_token) == ("partial", 0, LLAMA_KV)
     assert any("vocab_size" in note for note in model.notes)
+
+
+def test_a_type_that_was_used_twice():
+    """MiniMax-M2's own file says ``minimax``; its class tells it from MiniMax-01."""
+    case = COUNTED["minimax_m2"]
+    model = read({**case["config"], "model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"]})
+    assert (model.total_params, model.basis) == (case["total"], "exact")
+
+
+def test_disagreement_is_never_exact():
+    model = read({**LLAMA, "model_type": "qwen3", "head_dim": 8})
+    assert model.basis == "assumed"
+    assert any("不一致" in note for note in model.notes)
 
 
 def test_conflicting_names_are_said_and_no_experts_invented():

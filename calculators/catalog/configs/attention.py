@@ -76,11 +76,16 @@ def multi_query_heads(c: Config, layer: Layer) -> Heads:
     return Heads(a, 1 if c.switch("multi_query") else a, d, d)
 
 
+def is_new_falcon(c: Config) -> bool:
+    """The 40B and larger; their first files (RefinedWeb) only state the KV heads."""
+    return c.switch("new_decoder_architecture") or (c.model_type == "RefinedWeb" and c.given("kv_heads")[1] is not None)
+
+
 def falcon_heads(c: Config, layer: Layer) -> Heads:
     """Falcon: the new architecture states its KV heads, the old one is multi-query or multi-head.  Raises MissingKey."""
     a = c.need("heads")
     d = split_size(c, a)
-    if c.switch("new_decoder_architecture"):
+    if is_new_falcon(c):
         kv = stated_kv_heads(c, a)
         c.note(f"新版 Falcon 按 num_kv_heads（{kv}）算 KV；transformers 自带的缓存会按全部 {a} 个头存，推理引擎按 {kv} 个头存。")
         return Heads(a, kv, d, d)
@@ -100,7 +105,9 @@ def grouped_config_heads(c: Config, layer: Layer) -> Heads:
     """DBRX and MPT keep the KV heads in ``attn_config.kv_n_heads``."""
     a = c.need("heads")
     d = split_size(c, a)
-    return Heads(a, c.section("attn_config").size("kv_n_heads") or a, d, d)
+    inner = c.section("attn_config")
+    usual = 1 if inner.word("attn_type") == "multiquery_attention" else a
+    return Heads(a, inner.size("kv_n_heads") or usual, d, d)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ _LIFTS_TEXT_TIE = frozenset(("llava", "llava_onevision", "vipllava", "qwen2_vl",
 
 @dataclass
 class Tally:
-    """What could be counted.  ``doubts`` say why a total is missing, ``text_only`` that a tower is left out."""
+    """What could be counted.  ``doubts`` say why a total is missing, ``text_only`` that a tower is left out, ``assumed`` that
+    something about the count is a guess.
+    """
 
     layers: list[Layer]
     mixers: list[Block]
@@ -42,6 +44,7 @@ class Tally:
     idle: int | None = 0
     doubts: list[str] = field(default_factory=list)
     text_only: bool = False
+    assumed: bool = False
 
 
 def count(c: Config, outer: Config, family: Family) -> Tally:
@@ -57,6 +60,12 @@ def count(c: Config, outer: Config, family: Family) -> Tally:
     _attempt(tally, lambda: around.append(families.tables(c, family, tied(c, outer) if family.tied is None else family.tied)))
     _attempt(tally, lambda: around.append(_tower(tally, c, outer)))
     tally.doubts += [family.doubt] if family.doubt else []
+    if family.unchecked:
+        tally.assumed = True
+        c.note(f"{family.name} 按公开代码描述，没有和库里的类核对过。")
+    if outer.model_type == "mistral3" and not _states_tie(outer, c):
+        tally.assumed = True
+        c.note("文件没写 tie_word_embeddings：按 mistral3 类的默认值 true 算；Mistral 发布的权重另存了一份输出头，那样要多一张词表。")
     tally.doubts += [f"{key.lstrip('!')} 的这个取值会改变结构，这里没有跟" for key in family.refuses if _is_set(c, key)]
     blocks = [*around, *tally.mixers, *tally.feeds]
     tally.params = _ordered(total(blocks))
@@ -92,6 +101,10 @@ def tied(c: Config, outer: Config) -> bool:
     if outer.raw.get("tie_word_embeddings") is None and outer.model_type not in TOWERS and not outer.defaults:
         return c.switch("tie_word_embeddings")
     return outer.switch("tie_word_embeddings") or (inner is True and outer.model_type in _LIFTS_TEXT_TIE)
+
+
+def _states_tie(*configs: Config) -> bool:
+    return any(config.raw.get("tie_word_embeddings") is not None for config in configs)
 
 
 def _tower(tally: Tally, c: Config, outer: Config) -> Block:

@@ -76,7 +76,7 @@ DENSE: dict[str, Family] = {
     "baichuan": Family("Baichuan", Gqa(heads=equal_heads)),
     "minicpm": Family("MiniCPM"),
     "xverse": Family("XVERSE"),
-    "orion": Family("Orion", norm_bias=True),
+    "orion": Family("Orion", norm_bias=True, unchecked=True),
     "olmo": Family("OLMo", _BOTH, norms=0, final_norm=False),
     "olmo2": Family("OLMo 2", _FULL_NORM),
     "olmo3": Family("OLMo 3", _FULL_NORM, mixes=plans.every(4)),

@@ -46,14 +46,15 @@ class Family:
     layers: Callable[[Config], list[Layer]] | None = None
     norms: int | Callable[[Config], int] = 2
     norm_bias: Switch = False
-    final_norm: bool = True
+    final_norm: Switch = True
     embed_norm: bool = False
     positions: Positions | None = None
     head_bias: Switch = False
     extra: Callable[[Config, Sequence[Layer]], Block] | None = None
     types_key: str = "layer_types"
-    note: str = ""
     doubt: str = ""
+    unchecked: bool = False
+    """Described from public code alone: no library class was at hand to count against."""
     refuses: tuple[str, ...] = ()
     """Keys that, when set (``!key``: when false), change the model in a way that this description does not follow: no total then."""
     tied: bool | None = None
@@ -99,7 +100,7 @@ def tables(c: Config, family: Family, tied: bool) -> Block:
     params = {"input_table": v * wide}
     if family.positions is not None and c.switch(family.positions.switch):
         params["position_table"] = (c.need("context") + family.positions.extra) * h
-    params["norms"] = h * (1 + c.switch(family.norm_bias)) * (family.final_norm + family.embed_norm)
+    params["norms"] = h * (1 + c.switch(family.norm_bias)) * (c.switch(family.final_norm) + family.embed_norm)
     params["projections"] = 2 * h * wide if wide != h else 0
     params["output_head"] = (0 if tied else v * wide) + v * c.switch(family.head_bias)
     return Block(params)

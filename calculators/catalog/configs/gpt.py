@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calculators.catalog.configs import plans
-from calculators.catalog.configs.attention import Gqa, equal_heads, falcon_heads, grouped_config_heads, multi_query_heads
+from calculators.catalog.configs.attention import Gqa, equal_heads, falcon_heads, grouped_config_heads, is_new_falcon, multi_query_heads
 from calculators.catalog.configs.family import Family, Positions
 from calculators.catalog.configs.feedforward import Ffn, four_times
 from calculators.catalog.configs.parts import Block, Layer
@@ -16,10 +16,11 @@ _FOUR = Ffn(gated=False, bias=True, width=four_times)
 
 
 def _falcon_norms(c: Config) -> int:
+    """Two norms when attention and feed-forward run one after the other, or when the new architecture says so."""
     if not c.switch("parallel_attn"):
         return 2
     stated = c.count("num_ln_in_parallel_attn")
-    return stated if stated is not None else 2 if c.switch("new_decoder_architecture") else 1
+    return stated if stated is not None else 2 if is_new_falcon(c) else 1
 
 
 def mpt_width(c: Config, layer: Layer) -> int:
@@ -57,7 +58,7 @@ GPT: dict[str, Family] = {
     "codegen": Family("CodeGen", Gqa(heads=equal_heads), _FOUR, norms=1, norm_bias=True, head_bias=True),
     "opt": Family(
         "OPT", Gqa(qkv_bias="enable_bias", out_bias="enable_bias", heads=equal_heads), Ffn(gated=False, bias="enable_bias"),
-        norm_bias=True, positions=Positions(extra=2), refuses=("_remove_final_layer_norm",),
+        norm_bias=True, positions=Positions(extra=2), final_norm="do_layer_norm_before", refuses=("_remove_final_layer_norm",),
     ),
     "bloom": Family("BLOOM", _BIASED, _FOUR, norm_bias=True, embed_norm=True),
     "falcon": Family(

@@ -24,9 +24,12 @@ SAME: dict[str, str] = {
     "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_audio_text": "qwen2", "qwen2_5_omni_text": "qwen2_5_vl_text",
     "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text", "llama4": "llama4_text",
     "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "glm4v_moe": "glm4v_moe_text",
-    "aria": "aria_text", "qwen3_omni_moe_text": "qwen3_moe", "hunyuan": "hunyuan_v1_moe", "bailing_moe_v2": "bailing_moe",
+    "aria": "aria_text", "qwen3_omni_moe_text": "qwen3_moe", "hunyuan": "hunyuan_v1_moe", "mimo": "qwen2", "stablelm_epoch": "stablelm", "bailing_moe_v2": "bailing_moe",
 }  # fmt: skip
 """Other names of the same shape."""
+
+RENAMED: dict[tuple[str, str], str] = {("minimax", "minimax_m2"): "minimax_m2"}
+"""(model_type, model_type that ``architectures`` implies) → what the model is: a type that its makers used twice."""
 
 ENCODER_DECODER = "编码器加解码器的模型（交叉注意力另有 K 和 V）"
 ENCODER = "编码器（没有逐 token 生成，也就没有 KV 缓存）"
@@ -62,7 +65,7 @@ def model_type_of(raw: Mapping[str, Json], field: str) -> str:
     if stated not in (None, ""):
         if not isinstance(stated, str) or not _NAME.fullmatch(stated):
             raise refuse(field, "model_type 必须是一个普通的名字（字母、数字、下划线）", shown(stated), "这份文件被改过，找原始的 config.json")
-        return stated
+        return RENAMED.get((stated, implied_type(raw) or ""), stated)
     return implied_type(raw) or ""
 
 

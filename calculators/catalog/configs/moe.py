@@ -86,7 +86,7 @@ MOE: dict[str, Family] = {
     "kimi_k2": replace(DEEPSEEK3, name="Kimi K2"),
     "sarvam_mla": replace(DEEPSEEK3, name="Sarvam"),
     "deepseek_v32": replace(SPARSE_MLA, name="DeepSeek-V3.2"),
-    "axk1": replace(DEEPSEEK3, name="A.X K1", moe=Moe(shared=shared_multiples, norm=True)),
+    "axk1": replace(DEEPSEEK3, name="A.X K1", moe=Moe(shared=shared_multiples, norm=True), sparse=plans.after_dense(default=1)),
     "glm4_moe_lite": replace(DEEPSEEK3, name="GLM-4.7-Flash", sparse=plans.after_dense(default=1)),
     "glm4_moe": GLM4_MOE,
     "glm4v_moe_text": replace(GLM4_MOE, name="GLM-4.5V 的文字部分", attention=_QKV),
@@ -108,7 +108,7 @@ MOE: dict[str, Family] = {
         "AFMoE", replace(_PER_HEAD, gate="full"), Ffn(), Moe(shared=shared_multiples, correction=True), norms=4,
         mixes=plans.every(4, "global_attn_every_n_layers"), sparse=plans.after_dense("num_dense_layers"),
     ),
-    "flint": Family("Flint", replace(_PER_HEAD, sinks=True), Ffn(), _ONE_SHARED, sparse=plans.sparse_step),
+    "flint": Family("Flint", replace(_PER_HEAD, sinks=True), Ffn(), _ONE_SHARED, sparse=plans.first_two_dense),
     "kolibri1": Family("Kolibri", Gqa(qk_norm="head"), moe=_ONE_SHARED, norms=4, mixes=plans.every(5)),
     "mellum": Family("Mellum", _PER_HEAD, moe=Moe()),
     "cohere2_moe": Family(
@@ -116,7 +116,10 @@ MOE: dict[str, Family] = {
         sparse=plans.after_dense(),
     ),
     "minicpm_moe": Family("MiniCPM-MoE", moe=_WIDE),
-    "bailing_moe": Family("Ling", Gqa(qkv_bias="use_qkv_bias", out_bias="use_bias"), Ffn(), _SHARED, sparse=plans.after_dense()),
+    "bailing_moe": Family(
+        "Ling", Gqa(qkv_bias="use_qkv_bias", out_bias="use_bias", qk_norm="head", qk_norm_if="use_qk_norm"), Ffn(), _SHARED, sparse=plans.after_dense(),
+        unchecked=True,
+    ),
     "jetmoe": Family("JetMoE", doubt="JetMoE 的注意力也是专家，这里没有描述"),
     "longcat_flash": Family("LongCat-Flash", doubt="LongCat 每层两份注意力，还有不带参数的零专家，这里没有描述"),
 }  # fmt: skip

@@ -195,6 +195,12 @@ def sparse_step(c: Config, n: int) -> list[bool]:
     return [i not in dense and (i + 1) % step == 0 for i in range(n)]
 
 
+def first_two_dense(c: Config, n: int) -> list[bool]:
+    """Flint: ``mlp_only_layers``, the first two unless stated."""
+    sparse = sparse_step(c, n)
+    return sparse if c.items("mlp_only_layers") is not None else [False] * min(2, n) + sparse[2:]
+
+
 def interleaved(c: Config, n: int) -> list[bool]:
     """Llama 4: every ``interleave_moe_layer_step``-th layer, or the list ``moe_layers``."""
     listed, step = c.items("moe_layers"), c.size("interleave_moe_layer_step") or 1

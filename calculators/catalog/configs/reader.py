@@ -37,8 +37,8 @@ def read_config(text: str, name: str = "model") -> Model:
     known_as, family = family_of(model_type, inner or raw)
     c = Config(inner or raw, read("configs").get(known_as, {}), model_type=model_type or "没写", nested=inner is not None, field=name)
     outer = Config(raw, read("configs").get(outer_type, {}), model_type=outer_type, field=name)
-    _note_identity(c, raw, model_type, family)
-    return model(c, outer, count(c, outer, family or _guessed(c)), known_as, known=family is not None)
+    agrees = _note_identity(c, raw, model_type, family)
+    return model(c, outer, count(c, outer, family or _guessed(c)), known_as, known=family is not None and agrees)
 
 
 def _text_section(raw: Mapping[str, Json]) -> Mapping[str, Json] | None:
@@ -56,12 +56,15 @@ def _refuse_others(raw: Mapping[str, Json], outer_type: str, model_type: str, na
         raise refuse(name, "这里只算纯解码器的语言模型", f"这份文件是 {outer_type or model_type}，{kind}", "换一个生成式语言模型的 config.json")
 
 
-def _note_identity(c: Config, raw: Mapping[str, Json], model_type: str, family: Family | None) -> None:
+def _note_identity(c: Config, raw: Mapping[str, Json], model_type: str, family: Family | None) -> bool:
+    """Do model_type and architectures agree, as far as both are known?"""
     implied = implied_type(raw)
     if not raw.get("model_type") and implied:
         c.note(f"文件没写 model_type：按 architectures 认作 {implied}。")
     elif implied and not c.nested and family is not None and _differ(implied, model_type):
         c.note(f"architectures 指向 {implied}，model_type 却写着 {model_type}：两者不一致，按 model_type 算。")
+        return False
+    return True
 
 
 def _differ(implied: str, model_type: str) -> bool:

@@ -53,7 +53,7 @@ def model(c: Config, outer: Config, tally: Tally, family_name: str, known: bool)
 def _basis(tally: Tally, counted: bool, known: bool, unread: bool) -> Basis:
     if not counted or tally.idle is None:
         return "partial"
-    if not known or unread:
+    if not known or unread or tally.assumed:
         return "assumed"
     return "text" if tally.text_only else "exact"
 
