@@ -57,7 +57,7 @@ def test_presets_are_rebuilt_from_their_dimensions(model):
     assert dict(ours.breakdown) == dict(model.breakdown)
     for name in (
         "total_params", "active_params", "active_params_no_input_embedding", "embedding_and_head_params", "largest_module_params",
-        "kv_elems_per_token_layer", "kv_bytes_per_token", "heads", "kv_heads", "head_dim", "tied", "moe", "mla", "max_context",
+        "kv_elems_per_token_layer", "kv_bytes_per_token", "ffn_gated", "heads", "kv_heads", "head_dim", "tied", "moe", "mla", "max_context",
     ):  # fmt: skip
         assert getattr(ours, name) == getattr(model, name), name
     assert ours.basis == "exact"

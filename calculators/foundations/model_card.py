@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from calculators.catalog import Accelerator, Model, accelerators, gpu_input, model_input
 from calculators.catalog.architecture import scores, window_kv_bytes_per_token
@@ -64,7 +65,7 @@ def attention_kind(model: Model) -> str:
     question="这个模型有多少参数、多重、每个 token 存多少 KV、算多少？",
     chapter="my-model",
     inputs=(
-        model_input(help="选一个预设，或粘贴 Hugging Face 的 config.json", partial=True),
+        replace(model_input(help="选一个预设，或粘贴 Hugging Face 的 config.json", partial=True), caution=None),  # the notes say it all
         number("weight_bytes", "每个参数的字节数", None, "B", low=0.25, high=8, stops=(0.5, 1, 2, 4), help="留空就按文件里的 torch_dtype 和量化配置；没写按 2"),
         choice("kv_bytes", "KV 每个值的字节数", 2, (2, 1), "B", help="BF16 是 2，FP8 是 1"),
         gpu_input(label="按哪种卡数"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from calculators.catalog.configs import family as families
 from calculators.catalog.configs.family import Family
+from calculators.catalog.configs.feedforward import Ffn
 from calculators.catalog.configs.parts import Block, Layer, idle, total
 from calculators.catalog.configs.towers import TOWERS, UnknownTower
 from calculators.catalog.configs.values import Config, MissingKey
@@ -34,7 +35,7 @@ _LIFTS_TEXT_TIE = frozenset(("llava", "llava_onevision", "vipllava", "qwen2_vl",
 @dataclass
 class Tally:
     """What could be counted.  ``doubts`` say why a total is missing, ``text_only`` that a tower is left out, ``assumed`` that
-    something about the count is a guess.
+    something about the count is a guess, ``gated`` whether the feed-forward has a gate.
     """
 
     layers: list[Layer]
@@ -45,6 +46,7 @@ class Tally:
     doubts: list[str] = field(default_factory=list)
     text_only: bool = False
     assumed: bool = False
+    gated: bool = True
 
 
 def count(c: Config, outer: Config, family: Family) -> Tally:
@@ -54,6 +56,7 @@ def count(c: Config, outer: Config, family: Family) -> Tally:
         tally = Tally(layers, [families.mixer(c, family, layer) for layer in layers])
     except MissingKey as missing:
         raise c.refuse("config.json 缺了一个非有不可的尺寸", f"没有 {missing.key}", "找完整的 config.json；这个数不能用默认值代替") from None
+    tally.gated = not isinstance(family.ffn, Ffn) or family.ffn.gated
     around = [families.norms(c, family)] * len(layers)
     _attempt(tally, lambda: tally.feeds.extend(families.feed(c, family, layer) for layer in layers))
     _attempt(tally, lambda: around.append(family.extra(c, layers) if family.extra else Block()))

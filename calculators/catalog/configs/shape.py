@@ -39,7 +39,7 @@ def model(c: Config, outer: Config, tally: Tally, family_name: str, known: bool)
     return Model(
         id="config", name=_name(c, everything), family=family_name or "unknown", hidden=c.need("hidden"), layers=len(tally.layers), heads=heads,
         kv_heads=heads if _is_mla(c) else _kv_heads(c, tally, heads), head_dim=0 if _is_mla(c) else _head_dim(c, heads), ffn=_largest_of(c, "ffn"),
-        ffn_gated=True, vocab=_largest_of(c, "vocab"), tied=head < table or not table, max_context=_context(c),
+        ffn_gated=tally.gated, vocab=_largest_of(c, "vocab"), tied=head < table or not table, max_context=_context(c),
         total_params=everything, active_params=active, active_params_no_input_embedding=max(active - lookups - tower, 0),
         embedding_and_head_params=table + head + params.get("position_table", 0), largest_module_params=_largest_module(c, params, tally),
         kv_elems_per_token_layer=max((block.kv for block in tally.mixers), default=0), kv_bytes_per_token=KV_BYTES * sum(block.kv for block in tally.mixers),
