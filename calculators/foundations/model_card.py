@@ -101,8 +101,8 @@ def attention_kind(model: Model) -> str:
     ),
     leaves_out="不含激活、框架和 CUDA 上下文（通常 1 到几 GB）；量化的缩放因子按每组一个计，误差约 1%；不认识的架构不给总数，或标明假设。",
     sources=(
-        "参数量：与 torch 2.13.0 + transformers 5.24.0 在 meta 设备上数出的总数逐位相等（140 种架构的默认与随机配置）",
-        "KV：与同一库前向时缓存的增长逐位相等（约 100 种架构）",
+        "参数量：与 torch 2.13.0 + transformers 5.24.0 在 meta 设备上数出的总数逐位相等（一百多种架构的默认和随机配置）",
+        "KV：与同一库前向时缓存的增长逐位相等（一百多种架构）",
     ),
 )
 def model_card(*, model: Model, weight_bytes: float | None, kv_bytes: float, gpu: Accelerator, context_tokens: int, causal_mean: bool) -> Result:
