@@ -16,7 +16,7 @@ from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.core.lists import read_integers, read_numbers
 from calculators.distributed.pp_balance import layer_params
-from calculators.formulas.pipeline import best_split, boundary_bytes, idle_time, in_flight, stage_costs
+from calculators.formulas.pipeline import best_split, idle_time, in_flight, stage_costs
 from calculators.formulas.schedules import CHUNKS, ORDERS, SPLIT, held, lengths, peak, simulate, stage_of, step_time
 
 EXACT = 0.0
@@ -389,8 +389,10 @@ class TestBalance:
     def test_405b_has_126_layers_for_this_reason(self):
         assert value("pp-balance", "model=llama-3.1-405b pp=16", "lost_pct") < value("pp-balance", "model=llama-3.1-405b pp=16 layers=128", "lost_pct")
 
-    def test_boundary(self):
-        assert boundary_bytes(1, 8192, 8192, 2) == 134_217_728
+    def test_stage_forward_by_hand(self):
+        """80/8 layers of 2·bs·P + 4·bs·s·a·d/2 FLOP on 8 cards at 60 % of 989 TFLOPS."""
+        flops = 2 * 8192 * 855_638_016 + 4 * 8192 * 8192 * 8192 / 2
+        assert value("pp-balance", "model=llama-3-70b", "stage_fwd_ms") == pytest.approx(10 * flops / (8 * 989e12 * 0.6) * 1e3)
 
     def test_tables_of_a_single_stage(self):
         both = value("pp-balance", "pp=1", "first_stage_weights_gb")

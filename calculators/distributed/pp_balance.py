@@ -11,8 +11,9 @@ from calculators.core.errors import refuse
 from calculators.core.inputs import flag, integer, log_stops, number, powers_of_two, text
 from calculators.core.lists import read_integers
 from calculators.core.worked import Quantity, Worked, quantity
-from calculators.formulas.mfu import attention_core
-from calculators.formulas.pipeline import best_split, boundary_bytes, even_split, layer_forward_flops, stage_costs
+from calculators.formulas.mfu import attention_core_of_width
+from calculators.formulas.pipeline import best_split, even_split, stage_costs
+from calculators.formulas.tensor import layer_flops, layer_seconds, message_bytes, shape_of
 
 MOST_BARS = 24
 SAME = 1 + 1e-9
@@ -28,12 +29,8 @@ class Trace:
 
 
 def _fits(m: Model) -> bool:
-    return m.is_dense and m.mla is None and m.layers > 0 and {"attention", "dense_ffn"} <= set(m.breakdown)
-
-
-def matrix_params(m: Model) -> int:
-    """One layer's matrices: attention and feed-forward."""
-    return (m.breakdown["attention"] + m.breakdown["dense_ffn"]) // m.layers
+    plain = {"attention", "dense_ffn"} <= set(m.breakdown) and "recurrent" not in m.breakdown
+    return m.is_dense and m.mla is None and m.heads > 0 and plain
 
 
 def layer_params(m: Model) -> int:
@@ -99,7 +96,7 @@ def _drawn(name: str, split: tuple[int, ...], head: float) -> Chart:
         "每段的活 = 层数；末段再加 head = 词表 × h ÷ 一层的参数；embedding 是查表，不算",
         "慢几倍 = 最慢的段 ÷ 平均；浪费 = 1 − 平均 ÷ 最慢的段",
         "边界：2 × b × s × h 字节，前向反向各一次；张量并行时各卡传自己那一份",
-        "一段的前向 = (L ÷ p) × (2bs·P + 4bs·层宽·s ÷ 2) ÷ (tp × 峰值 × 用上几成)，因果 attention",
+        "一段的前向 = (L ÷ p) × bs × (2P + 4 × 头数 × 每头维度 × s ÷ 2) ÷ (tp × 峰值 × 用上几成)，P 是一层的矩阵，因果 attention",
     ),
     assumptions=("一层的时间和它的参数成正比；首段、末段的权重按 BF16", "一段的前向用 L ÷ p 层，不随切法变"),
     leaves_out="按参数折算，没算 attention 的 s²：序列很长时 head 占得少。不算 MTP 头、loss 本身和 logits 的显存；传输不算延迟，也不算和计算抢带宽。",
@@ -124,7 +121,7 @@ def pp_balance(
     best_slowdown, _ = _against_mean(w, "最匀的切法", best, head, mean)
     lost = w.line("浪费", quantity(1) - quantity(1) / slowdown, "%")
     first, last = _weights(w, split, layer, table, tied)
-    p2p = w.line("一道边界", boundary_bytes(quantity(micro_batch), quantity(seq), quantity(model.hidden), quantity(2, "B")), "MB")
+    p2p = w.line("一道边界", message_bytes(quantity(micro_batch) * quantity(seq), quantity(model.hidden), quantity(2, "B")), "MB")
     p2p_s = w.line("传一次", p2p / quantity(nic_gb_s, "GB/s"), "ms")
     scattered = w.line("切成 tp 份一起传", p2p_s / quantity(tp), "ms")
     forward = _stage_forward(w, model, L, pp, tp, seq, micro_batch, gpu, compute_eff)
@@ -175,11 +172,13 @@ def _weights(w: Worked, split: tuple[int, ...], layer: Quantity, table: Quantity
 
 
 def _stage_forward(w: Worked, m: Model, L: int, p: int, tp: int, seq: int, micro_batch: int, gpu: Accelerator, eff: float) -> Quantity:
+    """A third of the layer's forward and backward of chapter 12, on the tp cards of a stage."""
+    shape = shape_of(m)
     tokens = w.line("一个微批", quantity(micro_batch, "sequence") * quantity(seq), "token", 6) if micro_batch > 1 else quantity(seq, "token")
-    q = w.line("attention 每 token", attention_core(quantity(1), quantity(m.heads), quantity(m.head_dim), quantity(seq), causal_half=True))
-    flops = w.line("一层的前向", layer_forward_flops(tokens, quantity(matrix_params(m), "params", 9), q), "TFLOP")
-    peak = quantity(tp) * quantity(gpu.dense_tflops, "TFLOPS") * quantity(eff)
-    return w.line("一段的前向", quantity(L) / quantity(p) * flops / peak, "ms")
+    core = w.line("attention 每 token", attention_core_of_width(quantity(1), quantity(shape.width), quantity(seq), causal_half=True))
+    flops = w.line("一层的前向加反向", layer_flops(tokens, quantity(shape.matrix_params, "params", 9), core), "TFLOP")
+    forward = layer_seconds(flops / quantity(3), quantity(tp), quantity(gpu.dense_tflops, "TFLOPS"), quantity(eff))
+    return w.line("一段的前向", quantity(L) / quantity(p) * forward, "ms")
 
 
 def _verdict(p: int, costs: list[float], slowdown: Quantity, best: Quantity, lost: Quantity, best_split: tuple[int, ...]) -> str:

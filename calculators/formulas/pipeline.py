@@ -1,4 +1,4 @@
-"""Pipeline parallelism in closed form: idle time, micro-batches in flight, the cost of a stage, bytes over a boundary.
+"""Pipeline parallelism in closed form: idle time, micro-batches in flight, how the layers are dealt to the stages.
 
 p stages (or ranks), m micro-batches, v chunks of layers on each rank.  Per micro-batch and rank: f forward, b gradient of
 the inputs, w gradient of the weights; f + b + w is the work of one micro-batch.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from calculators.core.errors import Refusal, refuse
 from calculators.core.worked import N, floor, smaller
-from calculators.formulas.mfu import flop
 
 SCHEDULES = {
     "gpipe": "GPipe",
@@ -71,16 +70,6 @@ def interleaved_refusal(p: int, m: int, field: str) -> Refusal:
     """Megatron's rule."""
     lower = m // p * p
     return refuse(field, "交错调度要求微批数是流水段数的整数倍", f"{m} / {p}", f"可取 {f'{lower} 或 ' if lower else ''}{lower + p}")
-
-
-def boundary_bytes(b: N, s: N, h: N, bytes_per_element: N) -> N:
-    """What one micro-batch sends over one boundary, each way: a 16-bit activation of b × s × h."""
-    return bytes_per_element * b * s * h
-
-
-def layer_forward_flops(tokens: N, matrix_params: N, q: N) -> N:
-    """One layer's forward pass: 2 FLOP for each matrix parameter and token, 4q for the attention core (formulas.mfu)."""
-    return flop(2, tokens) * tokens * matrix_params + flop(4, tokens) * tokens * q
 
 
 def even_split(layers: int, p: int) -> tuple[int, ...]:
