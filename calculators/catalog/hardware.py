@@ -59,7 +59,6 @@ class Accelerator:
         family = field.split(".")[0]
         return any(mark in ("all", field, family, f"{family}.*") for mark in self.unverified)
 
-
     @property
     def caution(self) -> str:
         """One sentence when the figures that calculations use are unverified or contested, else empty."""

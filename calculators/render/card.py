@@ -127,7 +127,14 @@ def _flag_control(item: Input, id: str, text: str, default: str, run: Run) -> Ht
 
 
 def _lines_control(item: Input, id: str, text: str, default: str, run: Run) -> Html:
-    return h("textarea", text, rows=max(2, item.placeholder.count("\n") + 1), placeholder=item.placeholder, spellcheck="false", **_attributes(item, id, text, default))
+    return h(
+        "textarea",
+        text,
+        rows=max(2, item.placeholder.count("\n") + 1),
+        placeholder=item.placeholder,
+        spellcheck="false",
+        **_attributes(item, id, text, default),
+    )
 
 
 _CONTROLS = {"int": _text_control, "float": _text_control, "choice": _select_control, "bool": _flag_control, "text": _lines_control}
