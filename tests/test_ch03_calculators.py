@@ -438,3 +438,19 @@ def test_every_card_draws_its_charts(id):
             for series in getattr(chart, "series", ()):
                 assert all(math.isfinite(x) and math.isfinite(y) and x > 0 and y > 0 for x, y in series.points)
                 assert len(series.points) <= 200
+
+
+class TestModelsOfOtherShapes:
+    """A pasted config.json may have no KV at all, or recurrent layers beside attention."""
+
+    MAMBA = '{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24, "vocab_size": 50280, "state_size": 16, "intermediate_size": 1536, "conv_kernel": 4, "expand": 2, "time_step_rank": 48}'
+
+    def test_no_kv_is_nothing_to_read(self) -> None:
+        run = load("decode-bound").run({"model": self.MAMBA, "ctx": "4096", "batch": "8"})
+
+        assert run.values["kv_read_gb"] == 0
+        assert load("decode-bound").charts(run)
+
+    def test_activation_formulas_refuse_another_block(self) -> None:
+        with pytest.raises(Refusal, match="模型"):
+            load("train-memory").run({"model": self.MAMBA})

@@ -86,6 +86,19 @@ class Model:
         """No experts."""
         return self.moe is None
 
+    @property
+    def is_plain_gated(self) -> bool:
+        """Dense, gated FFN, the same attention in every layer and little else: what the activation formulas describe.
+
+        "Little else": attention, FFN and vocabulary tables of that shape are the whole model within 1 % (norms and biases
+        make up the rest), so a hybrid with recurrent layers or a model with unequal layers is none.
+        """
+        if not self.ffn_gated or self.moe is not None or self.mla is not None or self.kv_layers not in (None, self.layers):
+            return False
+        layer = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads) + 3 * self.hidden * self.ffn
+        shape = self.layers * layer + (1 if self.tied else 2) * self.vocab * self.hidden
+        return abs(self.total_params - shape) <= 0.01 * self.total_params
+
 
 def _build(id: str, raw: dict[str, Any]) -> Model:
     moe, mla = raw.get("moe"), raw.get("mla")

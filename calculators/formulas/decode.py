@@ -38,7 +38,7 @@ def params_read(model: Model, tokens: int, count_input_embedding: bool = True) -
 
 def kv_split(model: Model, tp: int) -> int:
     """Over how many of ``tp`` cards the KV cache divides: by KV heads; the latent of MLA is replicated."""
-    return 1 if model.mla is not None else min(tp, model.kv_heads)
+    return 1 if model.mla is not None else max(1, min(tp, model.kv_heads))  # a model without KV has no heads to split
 
 
 def step_seconds(weight_bytes_per_card: N, kv_bytes_per_card: N, bytes_per_s: N) -> N:

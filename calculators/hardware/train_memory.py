@@ -112,7 +112,7 @@ def _both_units(gb: float) -> str:
     question="这个训练任务，一张卡装得下吗？哪一块最要命？",
     chapter="03",
     inputs=(
-        model_input(where=lambda m: m.ffn_gated and m.moe is None and m.mla is None, help="稠密、门控 FFN 的模型；改下面任何一个维度，参数量就按 Llama 的形状重算"),
+        model_input(where=lambda m: m.is_plain_gated, help="稠密、门控 FFN 的模型；改下面任何一个维度，参数量就按 Llama 的形状重算"),
         integer("seq", "序列长度", 8192, "token", low=1, high=1_048_576, kind="tokens", stops=powers_of_two(512, 131072)),
         choice("recipe", "每个参数的字节（口径）", "seed-12", tuple(STATE_RECIPES),
                labels={id: f"{id}：权重 {r.weight_bytes:g} + 梯度 {r.grad_bytes:g} + m、v {r.optimizer_bytes:g}" + (f" + 主权重 {r.master_bytes:g}" if r.master_bytes else "")

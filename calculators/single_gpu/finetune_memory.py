@@ -145,7 +145,7 @@ def _chart(run: Run, *, gpu: Accelerator, method: str, **_: object) -> tuple[Cha
     question="全量、LoRA、QLoRA，这张卡装得下哪一种？装不下先动哪一块？",
     chapter="09",
     inputs=(
-        model_input(where=lambda m: m.ffn_gated and m.moe is None and m.mla is None, help="稠密、门控 FFN 的模型"),
+        model_input(where=lambda m: m.is_plain_gated, help="稠密、门控 FFN 的模型"),
         choice("method", "怎么训", "lora", tuple(METHODS), labels=METHODS),
         gpu_input("rtx-4090"),
         integer("seq", "序列长度", 2048, "token", low=1, high=1_048_576, kind="tokens", stops=powers_of_two(256, 131072)),

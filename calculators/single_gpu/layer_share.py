@@ -42,7 +42,7 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     question="矩阵乘、attention、逐元素，一层里各占几成时间？把逐元素全融掉能快多少？",
     chapter="07",
     inputs=(
-        model_input(where=lambda m: m.ffn_gated and m.moe is None and m.mla is None, help="稠密、门控 FFN 的模型"),
+        model_input(where=lambda m: m.is_plain_gated, help="稠密、门控 FFN 的模型"),
         integer("T", "序列长度（一条）", 8192, "token", low=1, high=1_048_576, kind="tokens", stops=powers_of_two(512, 131_072)),
         gpu_input(),
         number("matmul_eff", "矩阵乘用上峰值的", 0.75, low=0.05, high=1, kind="fraction", more=True, stops=linear_stops(0.05, 1, 0.05), help="假设"),
