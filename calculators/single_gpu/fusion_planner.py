@@ -122,7 +122,7 @@ def _traffic(trace: Trace) -> Timeline:
         Output("speedup_x", "快", "×", main=True),
         Output("saved_mb", "一共少搬", "MB"),
         Output("groups", "谁和谁在一起"),
-        Output("plan", "每个 kernel 读写什么", columns=(("kernel", "kernel", ""), ("ops", "算子", ""), ("reads", "读", ""), ("writes", "写", ""), ("bytes", "每元素", "B"))),
+        Output("plan", "每个 kernel 读写什么", columns=(("kernel", "序号", ""), ("ops", "算子", ""), ("reads", "读", ""), ("writes", "写", ""), ("bytes", "每元素", "B"))),
     ),
     chart=_chart,
     formula=(
