@@ -54,8 +54,8 @@ def _drawn(name: str, split: tuple[int, ...], head: float) -> Chart:
     if len(split) > MOST_BARS:
         points = tuple((float(i), cost) for i, cost in enumerate(costs))
         return LineChart(name, desc, Axis("第几段"), Axis("折成层", low=0), (Series("每段的活", points, emphasis=True),), rules=(Rule("平均", y=mean),))
-    bars = [Bar(f"段 {i}", (Part("层", float(n)),), f"{n} 层") for i, n in enumerate(split[:-1])]
-    bars.append(Bar(f"段 {len(split) - 1}", (Part("层", float(split[-1])), Part("LM head 折成层", head)), f"{split[-1]} 层 + head", emphasis=True))
+    bars = [Bar(f"段 {i}", (Part("", float(n)),), f"{n} 层") for i, n in enumerate(split[:-1])]
+    bars.append(Bar(f"段 {len(split) - 1}", (Part("", float(split[-1])), Part("head", head)), f"{split[-1]} 层 + head", emphasis=True))
     return BarChart(name, desc, Axis("折成层"), tuple(bars), (Rule("平均", y=mean),))
 
 

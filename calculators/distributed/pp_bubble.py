@@ -10,6 +10,8 @@ from calculators.core.worked import Quantity, Worked, ceil, larger, quantity
 from calculators.formulas.pipeline import NO_BUBBLE, SCHEDULES, SPLITS_BACKWARD, bubble_fraction, check_schedule, idle_time
 
 LABELS = {**SCHEDULES, "interleaved": "交错 1F1B（虚拟流水线）", "zb1p": "ZB1P（ZB-H1）", "zb2p": "ZB2P（ZB-H2）"}
+ALWAYS_DRAWN = {"1f1b": "GPipe、1F1B", "interleaved": "交错，v = {v}", "zb1p": "ZB1P"}
+"""Curves to compare with: schedule → name."""
 
 
 def _chart(run: Run, *, pp: int, microbatches: int, virtual_stages: int, schedule: str, t_f: float, t_b: float, t_w: float, **_: object) -> tuple[Chart, ...]:
@@ -18,21 +20,22 @@ def _chart(run: Run, *, pp: int, microbatches: int, virtual_stages: int, schedul
     fb = float(run.inputs["t_fb_overlap"] or t_f + t_b + t_w)
     v = virtual_stages if schedule == "interleaved" else 4
     work = t_f + t_b + t_w
-    counts = sorted({2**k for k in range(14) if 2**k <= 8192} | {microbatches})
+    last = max(16 * pp, microbatches)
+    counts = sorted({round(pp * (last / pp) ** (k / 32)) for k in range(33)} | {microbatches})
 
     def curve(name: str) -> tuple[tuple[float, float], ...]:
         idle = max(idle_time(name, float(pp), float(v), t_f, t_b, t_w, fb), 0.0)
-        return tuple((float(m), 100 * bubble_fraction(idle, m * work)) for m in counts if m >= pp or m == microbatches)
+        return tuple((float(m), 100 * bubble_fraction(idle, m * work)) for m in counts)
 
-    shown = {"1f1b": "GPipe、1F1B", "interleaved": f"交错，v = {v}", "zb1p": "ZB1P", **({} if pp % 2 else {"dualpipe": "DualPipe"}), "zb2p": "ZB2P、ZBV"}
-    here = {"gpipe": "1f1b", "zbv": "zb2p"}.get(schedule, schedule)
+    here = "1f1b" if schedule == "gpipe" else schedule
+    shown = {**ALWAYS_DRAWN, here: ALWAYS_DRAWN.get(here, SCHEDULES[here])}
     return (
         LineChart(
             "微批越多，气泡越小",
-            "横轴是对数。微批翻倍，气泡大约减半；换调度，整条线往下挪。从 m = p 画起。",
+            "横轴是对数。微批翻倍，气泡大约减半；换调度，整条线往下挪。",
             Axis("微批数 m", log=True),
             Axis("气泡占全程", "%", low=0),
-            tuple(Series(label, curve(name), emphasis=name == here) for name, label in shown.items()),
+            tuple(Series(label.format(v=v), curve(name), emphasis=name == here) for name, label in shown.items()),
             marks=(Mark("现在", float(microbatches), float(run.values["bubble_fraction_pct"]), emphasis=True),),  # type: ignore[arg-type]
         ),
     )

@@ -15,10 +15,7 @@ from calculators.core.worked import Worked, quantity
 from calculators.formulas.pipeline import SCHEDULES, check_schedule, idle_time
 from calculators.formulas.schedules import CHUNKS, ORDERS, SPLIT, Done, Film, held, lengths, peak, simulate, step_time
 
-LABELS = {
-    "gpipe": "GPipe：前向全做完再反向", "1f1b": "1F1B：一前一后", "interleaved": "交错 1F1B：每卡 v 块层", "zb1p": "ZB1P：反向拆成 B 和 W",
-    "zb2p": "ZB2P：多攒一倍，不留缝", "zbv": "ZBV：两块层排成 V",
-}  # fmt: skip
+LABELS = {**{name: SCHEDULES[name] for name in ORDERS}, **{name: f"{SCHEDULES[name]}（零气泡）" for name in SPLIT}}
 TONES = {"F": 0, "B": 1, "W": 2}
 NAMES = {"F": "前向", "B": "反向", "W": "反向 W（权重的梯度）"}
 WANTS = {
@@ -29,7 +26,7 @@ WANTS = {
 """What the closed form takes for granted."""
 MOST_DRAWN = 256
 """Blocks a rank that the chart draws one by one; beyond it they are thinner than a hair and neighbours melt into one."""
-COLUMNS = 40
+COLUMNS = 20
 NOTHING = 1e-9
 """A relative difference that only rounding makes."""
 
@@ -48,7 +45,7 @@ def _chart(run: Run, *, microbatches: int, schedule: str, **_: object) -> tuple[
     film, v = trace.film, trace.v
     ends = max(done[-1].end for done in film)
     peaks = [peak(schedule, done, v) for done in film]
-    names = tuple(f"级 {i}" for i in range(len(film)))
+    names = tuple(f"卡 {i}" for i in range(len(film)))
     backward = "反向 B（输入的梯度）" if schedule in SPLIT else NAMES["B"]
     tones = (NAMES["F"], backward, *((NAMES["W"],) if schedule in SPLIT else ()))
     if len(film[0]) <= MOST_DRAWN:
@@ -57,10 +54,11 @@ def _chart(run: Run, *, microbatches: int, schedule: str, **_: object) -> tuple[
         spans, tones = tuple(Span(i, start, end) for i, done in enumerate(film) for start, end in _busy(done)), ("在忙（微批太多，连着的并成一块）",)
     width = ends / COLUMNS
     levels = tuple(_levels(held(schedule, done, v), width) for done in film)
-    rows = tuple(f"级 {i}：最多 {format_number(most)}" for i, most in enumerate(peaks))
+    darkest = min(microbatches, 4 * len(film))
+    rows = tuple(f"卡 {i}：{format_number(most)}" for i, most in enumerate(peaks))
     return (
-        Timeline("谁在什么时候忙", "一行是一级，一块是一个微批的一段活，数字是第几个微批。空白就是气泡。", Axis("时间"), names, spans, tones),
-        Grid("同一段时间，各级攒着几个微批的激活", f"越深攒得越多，最深是 {microbatches} 个，也就是全部微批。横着对应上面那张图的时间。", rows, ("",) * COLUMNS, levels, low=0, high=float(microbatches)),
+        Timeline("谁在什么时候忙", "一行是一张卡，一块是一件活，数字是第几个微批。空白就是气泡。", Axis("时间"), names, spans, tones),
+        Grid("各卡攒着几个微批的激活", f"横着还是上面那段时间。越深攒得越多，最深是 {darkest} 个微批{'' if darkest == microbatches else '或更多'}；行名后面是最多攒几个。", rows, ("",) * COLUMNS, levels, low=0, high=float(darkest)),
     )  # fmt: skip
 
 
@@ -91,15 +89,15 @@ def _levels(steps: list[tuple[float, float]], width: float) -> tuple[float | Non
 
 @calculator(
     title="流水线甘特图模拟器",
-    question="换一种调度、多几个微批、慢一级，流水线哪里空着，各级攒着几份激活？",
+    question="换一种调度、多几个微批、慢一张卡，流水线哪里空着，各卡攒着几份激活？",
     chapter="13",
     inputs=(
         choice("schedule", "调度", "1f1b", tuple(ORDERS), labels=LABELS),
         integer("pp", "流水段数 p", 8, low=2, high=16, stops=(2, 3, 4, 6, 8, 12, 16)),
         integer("microbatches", "微批数 m", 32, low=1, high=128, stops=(1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
         integer("virtual_stages", "每卡几块 v", 1, low=1, high=4, stops=(1, 2, 3, 4), only_if=("schedule", ("interleaved",))),
-        number("p2p", "传一次激活", 0, low=0, high=10, stops=(0, 0.1, 0.2, 0.5, 1, 2, 5, 10), help="加在每个跨卡的依赖上，和前向同一个单位"),
-        text("stage_scale", "各级快慢", longest=300, placeholder="1, 1, 1, 1, 1, 1, 1, 1.5", help="每级一个倍数，几级写几个；空着：都是 1"),
+        number("p2p", "传一次激活", 0, low=0, high=10, stops=(0, 0.1, 0.2, 0.5, 1, 2, 5, 10), help="每次跨卡多等这么久"),
+        text("stage_scale", "各卡快慢", longest=300, placeholder="1, 1, 1, 1, 1, 1, 1, 1.5", help="一张卡一个倍数，几张写几个；空着：都是 1"),
         number("t_f", "前向", 1, low=0.01, high=100, more=True, stops=(0.5, 1, 1.5, 2, 3)),
         number("t_b", "整个反向", 2, low=0.01, high=100, more=True, stops=(1, 1.5, 2, 2.5, 3, 4), help="一张卡一个微批的；分成 v 块时每块占 1/v"),
         number("t_w", "其中 W", None, low=0, high=100, low_open=True, more=True, only_if=("schedule", SPLIT), help="权重的梯度；空着：整个反向的一半"),
@@ -107,8 +105,8 @@ def _levels(steps: list[tuple[float, float]], width: float) -> tuple[float | Non
     outputs=(
         Output("makespan_units", "一步的时长", main=True),
         Output("bubble_fraction_pct", "气泡占全程", "%", main=True),
-        Output("peak_in_flight", "各级最多攒几个微批", main=True),
-        Output("peak_first_stage", "级 0 最多攒", main=True),
+        Output("peak_in_flight", "各卡最多攒几个微批", main=True),
+        Output("peak_first_stage", "卡 0 最多攒", main=True),
         Output("with_sync_units", "步末要等全体的话"),
         Output("one_f_one_b_units", "同样的输入，1F1B 要"),
         Output("gpipe_units", "同样的输入，GPipe 要"),
@@ -116,11 +114,11 @@ def _levels(steps: list[tuple[float, float]], width: float) -> tuple[float | Non
     ),
     chart=_chart,
     formula=(
-        "一段活在这一级空下来、要的东西也到齐时开始：F(i) 等 F(i − 1)，B(i) 等 B(i + 1)，最后一级的 B 等自己的 F；跨卡再加传输",
-        "热身的前向数：1F1B p − i − 1；交错 2(p − i − 1) + (v − 1)p；ZB2P 2(p − i) − 1；ZB1P 同 1F1B，级 i 把 i 个 W 往后挪",
-        "气泡占全程 = 各级空等的平均 ÷ 一步的时长",
+        "卡空了、要的东西也到齐了，一件活就开始：F(i) 等 F(i − 1)，B(i) 等 B(i + 1)，最后一张卡的 B 等自己的 F；跨卡再加传输",
+        "热身的前向数：1F1B p − i − 1；交错 2(p − i − 1) + (v − 1)p；ZB2P 2(p − i) − 1；ZB1P 同 1F1B，卡 i 把 i 个 W 往后挪",
+        "气泡占全程 = 各卡空等的平均 ÷ 一步的时长",
     ),
-    assumptions=("一步的时长：从一级的第一段活到最后一段活，取最长的那一级；步末不等全体时，下一步就能隔这么久跟上", "攒着：做了前向、还没做完反向的微批；W 单独做时，到 W 做完才放"),
+    assumptions=("一步的时长：一张卡从第一件活到最后一件活，取最长的那张；步末不等全体时，下一步就能隔这么久跟上", "攒着：做了前向、还没做完反向的微批；W 单独做时，到 W 做完才放"),
     leaves_out="通信和计算不抢资源，各微批一样长；不画 DualPipe（两个方向、前向反向叠着跑）。真实的 kernel 时长有抖动，气泡通常再多 2 到 8 个百分点。",
     sources=("Huang et al. 2019（GPipe）", "Narayanan et al. 2021 §2.2，Megatron-LM 的热身公式", "Qi et al. 2023（Zero Bubble）：ZB-H1、ZB-H2、ZBV", "torch.distributed.pipelining：ScheduleZBVZeroBubble 的次序"),
 )  # fmt: skip
@@ -144,11 +142,11 @@ def pp_gantt(
     formula = scale[0] * _closed_form(schedule, pp, microbatches, v, t_f, t_b, t_w) if even else None
 
     w = Worked()
-    w.say(f"按次序走完 {sum(map(len, film))} 段活 → 一步 {format_number(makespan, digits=6)}")
+    w.say(f"按次序走完 {sum(map(len, film))} 件活 → 一步 {format_number(makespan, digits=6)}")
     work = quantity(microbatches) * (quantity(t_f) + quantity(t_b))
     if set(scale) != {1.0}:
         work = work * quantity(sum(scale) / pp)
-    busy = w.line("各级平均在忙", work)
+    busy = w.line("各卡平均在忙", work)
     share = quantity(0, "%")
     if makespan - busy.value > NOTHING * makespan:
         share = w.line("气泡占全程", (quantity(makespan) - busy) / quantity(makespan), "%")
@@ -162,7 +160,7 @@ def pp_gantt(
             "one_f_one_b_units": rivals["1f1b"], "gpipe_units": rivals["gpipe"], "closed_form_units": formula,
         },
         lines=w.lines,
-        verdict=f"一步 {format_number(makespan)}，空等 {share.text}；级 0 最多攒 {format_number(peaks[0])} 个微批的激活。"
+        verdict=f"一步 {format_number(makespan)}，空等 {share.text}；卡 0 最多攒 {format_number(peaks[0])} 个微批的激活。"
         + _compared(schedule, makespan, rivals, min(pp, microbatches), microbatches) + _reason(schedule, scale, p2p, makespan, formula) + _synced(makespan, synced),
         resolved={"t_w": t_w} if schedule in SPLIT else {},
         trace=Trace(film, v),
@@ -172,9 +170,9 @@ def pp_gantt(
 def _scale(typed: str, p: int) -> tuple[float, ...]:
     if not typed:
         return (1.0,) * p
-    found = read_numbers("stage_scale", "各级快慢", typed, low=0.01, high=100)
+    found = read_numbers("stage_scale", "各卡快慢", typed, low=0.01, high=100)
     if len(found) != p:
-        raise refuse("stage_scale", "各级快慢必须一级一个数", f"{len(found)} 个数，{p} 级", f"写 {p} 个，用逗号隔开，或清空")
+        raise refuse("stage_scale", "各卡快慢必须一张卡一个数", f"{len(found)} 个数，{p} 张卡", f"写 {p} 个，用逗号隔开，或清空")
     return found
 
 
@@ -213,7 +211,7 @@ def _reason(schedule: str, scale: tuple[float, ...], p2p: float, makespan: float
     said = ""
     if len(set(scale)) > 1:
         slowest = scale.index(max(scale))
-        said += f"级 {slowest} 最慢，是 {format_number(scale[slowest])} 倍，别的级都跟着它的节拍等。"
+        said += f"卡 {slowest} 最慢，是 {format_number(scale[slowest])} 倍，别的卡都跟着它的节拍等。"
     if p2p:
         said += f"每次跨卡多等 {format_number(p2p)}，去一趟回一趟都算进了缝里。"
     return said
