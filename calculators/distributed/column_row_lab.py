@@ -23,9 +23,9 @@ ROWS, WIDTH, HIDDEN = 4, 8, 16
 DOUBLE = 8
 WRONG = 1e-9
 ORDERS = {
-    "column-row": "先切列：A 切列，B 切行，最后才加",
-    "row-first": "先切行：各过各的激活，最后才加",
-    "row-first-sum": "先切行：激活之前先加一次",
+    "column-row": "A 切列，B 切行",
+    "row-first": "A 切行，最后才加",
+    "row-first-sum": "A 切行，先加一次",
 }
 ACTIVATIONS = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU（SwiGLU 里的那个）", "none": "没有激活（线性）"}
 
@@ -92,10 +92,10 @@ def _chart(run: Run, *, t: int, order: str, **_: object) -> tuple[Chart, ...]:
         Output("max_err", "这种切法，Y 最大差", main=True, agreement="band", bound=1e-12),
         Output("bytes_now", "这种切法，每卡发出", "B", main=True),
         Output("all_reduces", "前向几次 all-reduce", main=True),
-        Output("max_err_column_row", "先列后行，最大差", agreement="band", bound=1e-12),
-        Output("max_err_row_first", "先切行、不先加，最大差", agreement="band", bound=1e-12),
-        Output("bytes_per_gpu", "先列后行，每卡发出", "B"),
-        Output("bytes_per_gpu_row_first", "先切行做对，每卡发出", "B"),
+        Output("max_err_column_row", "A 切列，最大差", agreement="band", bound=1e-12),
+        Output("max_err_row_first", "A 切行、最后才加，最大差", agreement="band", bound=1e-12),
+        Output("bytes_per_gpu", "A 切列，每卡发出", "B"),
+        Output("bytes_per_gpu_row_first", "A 切行做对，每卡发出", "B"),
         Output("parts", "每张卡拿什么", columns=(("card", "卡", ""), ("a", "A 的哪一块", ""), ("b", "B 的哪一块", ""), ("y", "它那份 Y 的左上角", "")), agreement="band"),
     ),
     chart=_chart,
@@ -128,10 +128,10 @@ def column_row_lab(*, t: int, order: str, activation: str, seed: int) -> Result:
 
     w = Worked()
     cards, eight = quantity(t), quantity(DOUBLE, "B")
-    out = w.line("Y 这一次，每卡发出", allreduce_factor(cards) * (quantity(ROWS) * quantity(WIDTH) * eight), "B", 6)
-    middle = w.line("X·A 那一次，每卡发出", allreduce_factor(cards) * (quantity(ROWS) * quantity(HIDDEN) * eight), "B", 6)
-    both = w.line("先切行做对，两次一共", middle + out, "B", 6)
-    w.say(f"{ORDERS[order]}：和不切的 Y 逐格比，最大差 → {_shown(worst[order])}")
+    out = w.line("加 Y，每卡发", allreduce_factor(cards) * (quantity(ROWS) * quantity(WIDTH) * eight), "B", 6)
+    middle = w.line("加 X·A，每卡发", allreduce_factor(cards) * (quantity(ROWS) * quantity(HIDDEN) * eight), "B", 6)
+    both = w.line("两次一共", middle + out, "B", 6)
+    w.say(f"{ORDERS[order]}：和不切的 Y 比，最大差 → {_shown(worst[order])}")
     sent = both if order == "row-first-sum" else out
     rows: list[Row] = [
         {"card": i, "a": _span("行" if order != "column-row" else "列", slices[i] if order != "column-row" else columns[i]),

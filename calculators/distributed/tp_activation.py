@@ -99,7 +99,7 @@ def _chart(run: Run, *, t: int, mode: str, **_: object) -> tuple[Chart, ...]:
     question="一层的激活，切开之后每张卡还留多少？",
     chapter="12",
     inputs=(
-        model_or(CUSTOM_GPT, "GPT 块，自己填（默认 GPT-3 175B）", CUSTOM_GPT, where=_dense_gated, help="预设按 Llama 块加 FlashAttention 算"),
+        model_or(CUSTOM_GPT, "GPT 块，自己填（默认 GPT-3 175B）", CUSTOM_GPT, where=_dense_gated, help="稠密、门控 FFN 的模型，按 Llama 块加 FlashAttention 算"),
         choice("mode", "做法", "tp+sp+sel", tuple(MODES), labels={name: row.label for name, row in MODES.items()}),
         integer("t", "张量并行 t", 8, "card", low=1, high=LARGEST_TP, stops=powers_of_two(1, 64)),
         integer("s", "序列长度 s", 2048, "token", low=128, high=1e6, kind="tokens", stops=powers_of_two(512, 131072)),
@@ -219,7 +219,7 @@ def _divisors(n: int) -> list[int]:
 
 def _verdict(model: Model | None, mode: str, t: int, flash: bool, layer: Quantity, every: Quantity, ratio: Quantity | float | None, logits: Quantity) -> str:
     head = f"每层每卡 {layer.text}，全部层 {every.text}"
-    if isinstance(ratio, Quantity):
+    if isinstance(ratio, Quantity) and mode != "tp":
         head += f"，是只开 TP 的 {ratio.text}"
     return f"{head}。{_advice(model is None, mode, t, flash)}" + (f"logits 另有 {logits.text}，比一层还大。" if logits.value > layer.value else "")
 

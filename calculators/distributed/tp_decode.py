@@ -74,7 +74,7 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     outputs=(
         Output("last_latency_ms", "最后一个 t 的延迟", "ms", main=True),
         Output("speedup", "比装得下的最小 t 快", "×", main=True),
-        Output("gpu_time_ratio", "每个 token 的卡时间，是它的", "×", main=True),
+        Output("gpu_time_ratio", "卡时间是它的", "×", main=True),
         Output("first_fit_tp", "装得下的最小 t", "card", main=True),
         Output("latency_ms", "各个 t 的延迟", "ms", main=True),
         Output("allreduce_ms", "其中等 all-reduce", "ms"),
@@ -95,9 +95,9 @@ def tp_decode(*, model: Model, gpu: Accelerator, w_bytes: float, ar_latency_us: 
     counts = _counts(tp_list, model)
     w = Worked()
     active = quantity(model.active_params, "params")
-    weights = w.line("每个 token 读的权重", active * quantity(w_bytes, "B"), "GB")
+    weights = w.line("读的权重", active * quantity(w_bytes, "B"), "GB")
     speed = w.line("实得带宽", quantity(gpu.bandwidth_gb_s, "GB/s") * quantity(bw_eff), "GB/s", 6)
-    sync = w.line("每个 token 等 all-reduce", decode_allreduce_seconds(quantity(model.layers), quantity(ar_latency_us, "µs")), "ms")
+    sync = w.line("等 all-reduce", decode_allreduce_seconds(quantity(model.layers), quantity(ar_latency_us, "µs")), "ms")
     needed = model.total_params * w_bytes
     points = []
     for t in counts:
@@ -130,9 +130,11 @@ def _counts(typed: str, model: Model) -> tuple[int, ...]:
     if any(b <= a for a, b in pairwise(counts)):
         raise refuse("tp_list", "试哪几个 t 要从小到大", "、".join(map(str, counts)))
     heads = model.heads
+    if not heads:
+        raise refuse("model", "没有注意力头的模型，这里不会切", model.name, "换一个 Transformer")
     for t in counts:
-        if not heads or heads % t:
-            legal = [d for d in range(1, LARGEST_TP + 1) if heads and heads % d == 0] or [1]
+        if heads % t:
+            legal = [d for d in range(1, LARGEST_TP + 1) if heads % d == 0]
             raise refuse("tp_list", f"{heads} 个注意力头不能被 {t} 整除", model.name, f"可取 {near(legal, t)}")
     return counts
 

@@ -196,7 +196,7 @@ def _filled(model: Model | None, given: dict[str, int | None], gated: bool | Non
             if preset:
                 resolved[name] = preset
         else:
-            refusals.append(refuse(name, f"「{LABELS[name]}」必须填，没有预设可用", "空", f"例如 {EXAMPLES[name]}"))
+            refusals.append(refuse(name, f"「{LABELS[name]}」必须填，模型没有给", "空", f"例如 {EXAMPLES[name]}"))
     if refusals:
         raise Refusal(tuple(error for refusal in refusals for error in refusal.errors))
     if gated is None:
