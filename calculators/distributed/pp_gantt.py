@@ -170,7 +170,7 @@ def pp_gantt(
 def _scale(typed: str, p: int) -> tuple[float, ...]:
     if not typed:
         return (1.0,) * p
-    found = read_numbers("stage_scale", "各卡快慢", typed, low=0.01, high=100)
+    found = read_numbers("stage_scale", "各卡快慢", typed, low=0.001, high=1000)
     if len(found) != p:
         raise refuse("stage_scale", "各卡快慢必须一张卡一个数", f"{len(found)} 个数，{p} 张卡", f"写 {p} 个，用逗号隔开，或清空")
     return found
