@@ -26,7 +26,7 @@ from calculators.site.logs import quoted
 from calculators.site.page import source_name, state
 from calculators.site.panel import panel_html
 from calculators.site.results import kept
-from calculators.site.tables import catalog_table, reference_table, sweep_table
+from calculators.site.tables import catalog_table, reference_table, sweep_table, tool_table
 from calculators.site.targets import BadTarget
 
 Options = dict[str, str]
@@ -84,10 +84,10 @@ def _unlinked(text: str) -> str:
 
 
 def _table(source: str, options: Options, md: Markdown) -> str:
-    makers: dict[str, Callable[[Options, str], Html]] = {"sweep": sweep_table, "catalog": catalog_table, "refs": reference_table}
+    makers: dict[str, Callable[[Options, str], Html]] = {"sweep": sweep_table, "catalog": catalog_table, "refs": reference_table, "tools": tool_table}
     chosen = [name for name in makers if name in options]
     if len(chosen) != 1:
-        raise FenceError('calc-table 需要 sweep="…"、catalog="…"、refs="…" 之一')
+        raise FenceError('calc-table 需要 sweep="…"、catalog="…"、refs="…"、tools="…" 之一')
     return makers[chosen[0]](options, source_name(md))
 
 

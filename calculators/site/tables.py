@@ -1,4 +1,7 @@
-"""Generated tables: a sweep of a calculator, rows of the catalog, rows of the references.  Every cell is a bound figure."""
+"""Generated tables: a sweep of a calculator, rows of the catalog or of the references, answers of public calculators.
+
+Every cell is a bound figure.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from urllib.parse import quote
 from calculators.catalog.hardware import accelerators
 from calculators.catalog.models import models
 from calculators.catalog.references import references
+from calculators.catalog.tools import Answer, Case, Question, questions, tools
 from calculators.core.calculator import unit_label
 from calculators.core.index import load
-from calculators.core.numbers import format_value
+from calculators.core.numbers import format_number, format_value
+from calculators.core.units import unit_of
 from calculators.render.html import Html, h
 from calculators.site.links import figure_attributes
-from calculators.site.targets import MODEL_FIELDS, SPEC_FIELDS, BadTarget, Target, resolve
+from calculators.site.targets import MODEL_FIELDS, SPEC_FIELDS, BadTarget, Target, evaluate, resolve
 
 Options = dict[str, str]
 
@@ -110,3 +115,74 @@ def reference_table(options: Options, page: str) -> Html:
                 )
             )
     return _table([h("th", "量", scope="col"), h("th", "数值", scope="col"), h("th", "来源", scope="col")], rows, options.get("caption", ""))
+
+
+def tool_table(options: Options, page: str) -> Html:
+    """``tools="param_count"``: what public calculators answered, case by case, below the value that our code computes.
+    ``tools="about"``: one row for each of them.
+    """
+    name = options["tools"]
+    if name == "about":
+        return _tools_summary()
+    if name not in questions():
+        raise BadTarget(f"tools 只能是 about 或 {'、'.join(questions())}")
+    question = questions()[name]
+    rows = [row for case in question.cases for row in _case_rows(question, case, page)]
+    reasons = [h("li", f"{tools()[tool].name}：{why}") for tool, why in question.why.items()]
+    head = [h("th", "工具", scope="col"), h("th", question.title, scope="col"), h("th", "差", scope="col")]
+    return h("div", _table(head, rows, options.get("caption", "")), h("ul", *reasons) if reasons else None, class_="tool-answers")
+
+
+def right_value(question: Question, case: Case) -> Target:
+    """What our code computes for a case, in the question's unit."""
+    if " " in case.right:
+        value, why = evaluate(case.right, question.unit), ("由别的数推出",)
+        return Target(case.right, value, question.unit, _shown(question, value), "derived", why)
+    found = resolve(case.right)
+    assert isinstance(found.value, int | float)
+    value = found.value * unit_of(found.unit).scale / unit_of(question.unit).scale
+    return Target(found.url, value, question.unit, _shown(question, value), found.kind, found.why, found.calculator, found.given)
+
+
+def off_by(answer: Answer, right: Target) -> float | None:
+    """The answer's distance as a share of the right value; None when there is no answer."""
+    assert isinstance(right.value, int | float)
+    return None if answer.value is None else answer.value / right.value - 1
+
+
+def _shown(question: Question, value: float) -> str:
+    return format_value(value * unit_of(question.unit).scale / unit_of(question.shown).scale, question.shown, 4)
+
+
+def _case_rows(question: Question, case: Case, page: str) -> list[Html]:
+    right = right_value(question, case)
+    return [
+        h("tr", h("th", case.of, scope="row"), _cell(right, page), h("td", question.by)),
+        *(_answer_row(question, case, answer, right, page) for answer in case.answers),
+    ]
+
+
+def _answer_row(question: Question, case: Case, answer: Answer, right: Target, page: str) -> Html:
+    tool, off = tools()[answer.tool], off_by(answer, right)
+    said = _shown(question, answer.value) if answer.value is not None else "报错停下"
+    why = (f"{tool.name} 的答案：{case.of}", f"{tool.repo}，{tool.version}" + (f"（{tool.date}）" if tool.date else ""), question.why.get(answer.tool, ""))
+    printed = Target("", answer.value, question.unit, said, "fact", tuple(line for line in why if line))
+    how, apart = (h("small", f"（{note}）") if note else None for note in (answer.how, answer.apart))
+    return h("tr", h("td", tool.name, how), _cell(printed, page), h("td", _distance(off), apart))
+
+
+def _distance(off: float | None) -> str:
+    if off is None:
+        return "—"
+    if abs(off) < 5e-5:
+        return "一致"
+    return f"{format_number(off + 1, digits=2)} 倍" if off > 0.9 else f"{'+' if off > 0 else '−'}{format_number(abs(off) * 100, digits=2)}%"
+
+
+def _tools_summary() -> Html:
+    """The tools, with the commit or release that was asked."""
+    rows = [
+        h("tr", h("th", tool.name, scope="row"), h("td", tool.what), h("td", " ".join(part for part in (tool.repo, tool.version, tool.date) if part)))
+        for tool in tools().values()
+    ]
+    return _table([h("th", text, scope="col") for text in ("工具", "算什么", "问的是哪一版")], rows)
