@@ -38,7 +38,7 @@ def model(c: Config, outer: Config, tally: Tally, family_name: str, known: bool)
     heads = _heads(c)
     return Model(
         id="config", name=_name(c, everything), family=family_name or "unknown", hidden=c.need("hidden"), layers=len(tally.layers), heads=heads,
-        kv_heads=heads if _is_mla(c) else _kv_heads(c, tally, heads), head_dim=0 if _is_mla(c) else _head_dim(c, heads), ffn=_largest_of(c, "ffn"),
+        kv_heads=heads if _is_mla(c) else _kv_heads(c, tally, heads), head_dim=0 if _is_mla(c) else _head_dim(c, heads), ffn=_largest_of(c, "ffn") or _ffn_from(params, c.need("hidden"), len(tally.layers), tally.gated),
         ffn_gated=tally.gated, vocab=_largest_of(c, "vocab"), tied=head < table or not table, max_context=_context(c),
         total_params=everything, active_params=active, active_params_no_input_embedding=max(active - lookups - tower, 0),
         embedding_and_head_params=table + head + params.get("position_table", 0), largest_module_params=_largest_module(c, params, tally),
@@ -48,6 +48,11 @@ def model(c: Config, outer: Config, tally: Tally, family_name: str, known: bool)
         weights_stored=weight.text if weight else "", kv_layers=sum(block.kv > 0 for block in tally.mixers),
         kv_window_bytes_per_token=KV_BYTES * sum(block.kv for block in tally.mixers if block.window), scores=_scores(tally),
     )  # fmt: skip
+
+
+def _ffn_from(params: Mapping[str, int], hidden: int, layers: int, gated: bool) -> int:
+    """The width of a dense FFN whose file leaves it out (GPT-2, BLOOM, Falcon: 4 × hidden): from what was counted."""
+    return params.get("dense_ffn", 0) // ((3 if gated else 2) * hidden * layers) if layers else 0
 
 
 def _basis(tally: Tally, counted: bool, known: bool, unread: bool) -> Basis:
