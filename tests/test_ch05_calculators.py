@@ -312,7 +312,7 @@ class TestBusbw:
     @pytest.mark.parametrize(
         ("query", "field", "words"),
         [
-            ("time_ms=0.02909", "time_ms", "时间单位可能填成了 µs"),
+            ("time_ms=0.02909", "time_ms", "时间可能填成了秒"),
             ("n=1", "n", "几张卡"),
             ("time_ms=0", "time_ms", "time 那一列"),
             ("time_ms=-3", "time_ms", "time 那一列"),
@@ -322,6 +322,18 @@ class TestBusbw:
         error = refusal("busbw", query).errors[0]
         assert error.field == field
         assert words in error.message
+
+    def test_microseconds_typed_as_milliseconds_look_a_thousand_times_too_slow(self):
+        result = run("busbw", "time_ms=29090")
+        assert result.values["line_rate_pct"] == pytest.approx(106.95 / 1000, rel=1e-3)
+        assert "除以 1000 再填" in result.verdict
+        assert "偏低" in run("busbw", "size_gb=1e-6 time_ms=0.042").verdict
+
+    def test_with_nvls_a_ring_like_result_asks_whether_it_is_on(self):
+        assert "NVLS" in run("busbw", "time_ms=40").verdict
+        assert "NVLS" not in run("busbw", "time_ms=40 nvls=false").verdict
+        assert "NVLS" not in run("busbw", "time_ms=20 op=broadcast").verdict
+        assert "NVLS" not in run("busbw", "n=72 size_gb=8.589934592 time_ms=20.299 link_uni_gbs=900").verdict
 
     def test_an_ideal_switch_is_never_refused(self):
         """Each rank sends S once at line rate: busbw = 2(n−1)/n of the line, below twice the line for any n."""

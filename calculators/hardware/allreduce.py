@@ -183,7 +183,7 @@ def _chart(run: Run, *, op: str, algo: str, size_gb: float, **_: object) -> tupl
         "algbw = S ÷ 时间；busbw = algbw × 2(n−1)/n（all-reduce）或 (n−1)/n 或 1",
     ),
     assumptions=("带宽都是每卡、单向", "「一条环」跨机时只用一块网卡：它是悲观的界，不是 NCCL 的实测", "分层的三段不重叠", "α 3 µs、5 µs 是假设"),
-    leaves_out="不算协议（LL、LL128、Simple，NVLink 上约 20%）、拥塞、重叠和 NCCL 自己的选择：±25%。小消息时 NCCL 用 LL 协议，真实延迟约是这里的一半到三分之一（未核实）。",
+    leaves_out="不算协议（LL、LL128、Simple，NVLink 上约 20%）、拥塞、重叠和 NCCL 自己的选择：±25%。小消息时 NCCL 用 LL 协议，真实延迟约是这里的一半到四分之一（未核实）。",
     sources=("NVIDIA/nccl-tests doc/PERFORMANCE.md", "Patarasuk & Yuan 2009：环的字节数最少（凭记忆，未核实）"),
 )  # fmt: skip
 def allreduce(

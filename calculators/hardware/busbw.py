@@ -12,6 +12,8 @@ from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.collectives import OPS, bus_factor
 from calculators.formulas.collectives import in_network_factor as in_network
 
+TOO_SLOW = 0.01
+"""Below this share of the line rate a large message more likely has a wrong unit than a wrong path."""
 HEALTHY, USUAL_LOW, USUAL_HIGH = 0.75, 80, 85
 """Share of the line rate from which a result passes, and the band (%) of a sound ring: 360–380 of 450 GB/s on H100."""
 
@@ -59,8 +61,14 @@ def busbw(*, op: str, n: int, size_gb: float, time_ms: float, link_uni_gbs: floa
     factor = w.line("系数", bus_factor(op, quantity(n), quantity(1)))
     bus = w.line("busbw", algbw * factor, "GB/s")
     share = w.line("占线速", bus / link, "%")
+    large = size.value >= 0.1 * GB
     if bus.value > 2 * link.value:
-        raise refuse("time_ms", f"busbw 不可能到线速的两倍：时间单位可能填成了 µs（{bus.text} 对 {link.text}）", f"{format_number(time_ms)} ms", "µs 除以 1000")
+        raise refuse(
+            "time_ms",
+            f"busbw 不可能到线速的两倍（{bus.text} 对 {link.text}）：时间可能填成了秒，或者多除了一次 1000",
+            f"{format_number(time_ms)} ms",
+            "核对时间和 size 的单位",
+        )
     nvls_factor = w.line("(n−1)/(n+1)，没乘进去", in_network(quantity(n))) if op == "all-reduce" else None
     return Result(
         values={
@@ -68,16 +76,18 @@ def busbw(*, op: str, n: int, size_gb: float, time_ms: float, link_uni_gbs: floa
             "line_rate_pct": share, "over_line_rate": share.value > 1,
         },
         lines=w.lines,
-        verdict=_verdict(bus, share, nvls),
-        notes=("size 不到 100 MB：这一行多半在测延迟，挑大的行看。",) if size.value < 0.1 * GB else (),
+        verdict=_verdict(bus, share, nvls and op == "all-reduce", large),
+        notes=() if large else ("size 不到 100 MB：这一行多半在测延迟，挑大的行看。",),
     )  # fmt: skip
 
 
-def _verdict(bus: Quantity, share: Quantity, nvls: bool) -> str:
+def _verdict(bus: Quantity, share: Quantity, nvls: bool, large: bool) -> str:
     head = f"busbw {bus.text}，线速的 {share.text}。"
     if share.value > 1:
         return head + ("只有交换机内归约做得到：数据没走那么多，是交换机替你加了。" if nvls else "超过线速：检查单位或 nvls。")
+    if share.value < TOO_SLOW and large:
+        return head + "低得不像真的：nccl-tests 的 time 是 µs，先看有没有除以 1000 再填；填对了，就查是不是走了以太网。"
     if share.value < HEALTHY:
         return head + "偏低：先查是不是走了 PCIe 或主机内存，再查链路数、拓扑和消息大小。"
     band = f"不靠交换机归约的环，一般在 {USUAL_LOW}–{USUAL_HIGH}%。"
-    return head + "健康。" + band
+    return head + "健康。" + band + ("这像是环：真用上 NVLS 会更高（H100 单机约 480），查它开没开。" if nvls and 100 * share.value <= USUAL_HIGH else "")
