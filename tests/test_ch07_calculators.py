@@ -295,6 +295,16 @@ def graph_text(lines):
         tensors.append(f"t{i}")
     return "\n".join(out)
 
+    def test_a_tensor_too_big_for_l2_is_told_so(self):
+        """33.6 MB > 25 MB: the filled-in L2 speed changes nothing, and the reader learns why."""
+        big, small = run("fusion-chain", "l2_gbs=5500"), run("fusion-chain", "l2_gbs=5500 n_elem=10000000")
+        assert big.values["speedup_x"] == pytest.approx(5)
+        assert "超过 L2 的一半（25 MB）" in big.notes[0]
+        assert small.notes == ()
+        nb = 2e7
+        slow, fast = 2 * nb / 3.35e12 + 8 * nb / 5.5e12 + 15e-6, 2 * nb / 3.35e12 + 3e-6
+        assert small.values["speedup_x"] == pytest.approx(slow / fast, rel=1e-9)
+
 
 class TestFusionPlanner:
     """The greedy rule, the bytes that it saves, and what breaks it."""
@@ -496,6 +506,10 @@ class TestCompileBreakeven:
         assert result.values["total_saving_h"] < 0
         assert result.verdict.startswith("不值")
 
+    def test_a_small_loss_is_told_in_seconds(self):
+        """60 s − 1000 × 3.3 ms."""
+        assert "反而多花 56.7 秒" in run("compile-breakeven", "compile_s=60 before_ms=8.4 after_ms=5.1 steps=1000").verdict
+
     def test_no_gain_is_refused_with_the_next_thing_to_look_at(self):
         error = refusal("compile-breakeven", "before_ms=100 after_ms=135")
         assert error.errors[0].field == "after_ms"
@@ -550,6 +564,12 @@ class TestLayerShare:
     )
     def test_refusals(self, query, field):
         assert refusal("layer-share", query).errors[0].field == field
+
+    def test_few_tokens_read_weights_more_than_they_compute(self):
+        """218.1 M BF16 weights at 2.68 TB/s take 163 µs: longer than the products of 276 tokens at 742 TFLOPS, shorter than of 278."""
+        assert run("layer-share", "T=276").notes
+        assert not run("layer-share", "T=278").notes
+        assert not run("layer-share").notes
 
 
 class TestTextInput:

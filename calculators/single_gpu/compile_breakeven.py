@@ -84,8 +84,12 @@ def compile_breakeven(*, compile_s: float, before_ms: float, after_ms: float, st
     )  # fmt: skip
 
 
+def _lost(seconds: float) -> str:
+    return (quantity(seconds / 3600, "h", 4) if seconds >= 3600 else quantity(seconds, "s", 4)).text
+
+
 def _verdict(even: int, steps: int, net: Quantity, speedup: Quantity, recompiles: int) -> str:
     fewer = "，先把重编译按住（TORCH_LOGS 看是哪个形状在变）" if recompiles else ""
     if net.value < 0:
-        return f"不值：要 {format_number(even)} 步才回本，任务只有 {format_number(steps)} 步，反而多花 {quantity(-net.value / 3600, 'h', 4).text}{fewer}。"
+        return f"不值：要 {format_number(even)} 步才回本，任务只有 {format_number(steps)} 步，反而多花 {_lost(-net.value)}{fewer}。"
     return f"值：每步快 {speedup.text}，第 {format_number(even)} 步回本，{format_number(steps)} 步净省 {net.text}{fewer}。"

@@ -109,6 +109,7 @@ def fusion_chain(
         },
         lines=w.lines,
         verdict=_verdict(k_ops, n_elem, slow, fast, speedup, border, unfused_bytes, fused_bytes, cached),
+        notes=(f"张量 {tensor.text}，超过 L2 的一半（{format_number(l2_mb / 2)} MB）：L2 带宽没用上，把张量缩小再看。",) if l2_gbs > 0 and k_ops > 1 and not cached else (),
     )  # fmt: skip
 
 
