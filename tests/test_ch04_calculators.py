@@ -384,7 +384,7 @@ class TestTrainTime:
         assert "到顶" in run("train-time", "mfu=0.6").verdict
 
     def test_verdict_reads_published_hours(self):
-        assert "折合 MFU 15.61 %" in run("train-time", "known_gpu_hours=1.3e6").verdict
+        assert "折合 MFU 15.61%" in run("train-time", "known_gpu_hours=1.3e6").verdict
         assert "折合" not in run("train-time").verdict
 
 

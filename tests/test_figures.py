@@ -126,7 +126,7 @@ def test_a_reference_is_complete(id):
         target = resolve(f"ref:{id}#{name}")
         if entry.kind == "claim":
             right = resolve(figure.differs_from)
-            assert target.value != pytest.approx(right.value, rel=1e-3), f"{id}#{name} is no wrong claim"
+            assert target.value != pytest.approx(right.value, rel=1e-6), f"{id}#{name} is no wrong claim"
         if entry.kind == "derived":
             assert figure.expr
 

@@ -85,7 +85,7 @@ _UNITS: tuple[Unit, ...] = (
     Unit("GFLOP/token", "flop/token", GB),
     Unit("TFLOP/token", "flop/token", TB),
     # shares and ratios
-    Unit("%", "ratio", 0.01),
+    Unit("%", "ratio", 0.01, tight=True),
     Unit("×", "ratio", 1.0, "倍", aliases=("x", "X", "倍")),
     Unit("× h", "ratio-h", 1.0, "h"),
     Unit("pt", "points", 0.01, "个百分点", aliases=("百分点",)),
