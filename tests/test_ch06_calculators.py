@@ -289,6 +289,7 @@ class TestGradUnderflow:
         assert "整个跳过" in run("grad-underflow", "log2_scale=30").verdict
         assert "不用放大" in run("grad-underflow", "fmt=bf16").verdict
         assert "合用" in run("grad-underflow", "log2_scale=14").verdict
+        assert "不用放大" in run("grad-underflow", "fmt=bf16 log2_scale=30").verdict
         assert "窗口装不下" in run("grad-underflow", "fmt=e5m2 log2_scale=14").verdict
 
     @pytest.mark.parametrize(
@@ -322,6 +323,11 @@ class TestLostUpdate:
 
     def test_spacing_below_a_power_of_two_is_half(self):
         assert value("lost-update", "update=-1e-3", "min_update") == 2.0**-9
+
+    def test_stochastic_rounding_has_no_threshold(self):
+        result = run("lost-update", "fmt=bf16-SR")
+        assert result.values["min_update"] is None
+        assert not any("舍掉" in line for line in result.lines)
 
     def test_sums_of_ones_stop(self):
         assert value("lost-update", "w0=0 update=1 steps=10000", "stalled_at") == 256
@@ -441,6 +447,10 @@ class TestFp8Scaling:
         assert math.log2(v["scale"]) == round(math.log2(v["scale"]))
         assert v["amax"] / v["scale"] <= 448
 
+    def test_verdict_names_what_saved_the_integers(self):
+        assert "自己那一块" in run("fp8-scaling", "fmt=int8 granularity=1×128").verdict
+        assert "自己那一块" not in run("fp8-scaling", "fmt=int8 outlier_mult=1").verdict
+
     def test_scales_are_counted(self):
         counts = {g: value("fp8-scaling", f"granularity={g}", "n_scales") for g in GRANULARITIES}
         assert counts == {"per-tensor": 1, "per-row": 32, "1×128": 1024, "mx32": 4096}
@@ -483,6 +493,10 @@ class TestBytesPerParam:
         plain, amp = run("bytes-per-param", "recipe=fp32").values, run("bytes-per-param", "recipe=amp-autocast").values
         assert plain["total_gb"] == amp["total_gb"] == 112
         assert amp["total_gb"] + amp["transient_gb"] == 126
+
+    def test_verdict_says_what_cards_would_save(self):
+        assert "切到 8 张卡，每个参数只剩 5.5 字节" in run("bytes-per-param", "recipe=zero-16").verdict  # 4 + 12/8
+        assert "已经切开" in run("bytes-per-param", "recipe=megatron-18 dp=8").verdict
 
     def test_custom_is_the_sum(self):
         v = run("bytes-per-param", "recipe=custom w_bytes=2 g_bytes=2 master_bytes=0 m_bytes=1 v_bytes=1").values
@@ -528,12 +542,20 @@ class TestPrecisionSpeedup:
         result = run("precision-speedup", "low=fp16")
         assert (result.values["peak_ratio_x"], result.values["measured_speedup_x"]) == (1, None)
         assert "H100" in result.notes[0]
+        other = run("precision-speedup", "gpu=b200")
+        assert "H100" in other.notes[0]
+        assert "实测 1.306" not in other.verdict
         assert run("precision-speedup").notes == ()
 
     def test_slower_is_said(self):
         result = run("precision-speedup", "measured_low_tflops=400")
         assert result.values["implied_share_pct"] is None
         assert "反而慢" in result.verdict
+        assert "变慢" in run("precision-speedup", "base=fp8 low=bf16").verdict
+
+    def test_faster_than_predicted_is_not_called_the_same(self):
+        assert "差不多" not in run("precision-speedup", "matmul_frac=0.2").verdict
+        assert "差不多" in run("precision-speedup", "matmul_frac=0.4684").verdict
 
     def test_more_matmul_is_faster_up_to_the_peaks(self):
         speedups = [value("precision-speedup", f"matmul_frac={p}", "predicted_speedup_x") for p in (0, 0.25, 0.5, 0.74, 1)]

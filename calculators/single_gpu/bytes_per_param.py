@@ -11,6 +11,8 @@ from calculators.formulas.memory import state_bytes
 from calculators.formulas.recipes import RECIPES, Recipe, sharded_bytes_per_param
 
 CUSTOM = "custom"
+MORE_CARDS = 8
+"""One server: what the verdict proposes to split the optimizer over."""
 BYTES = (0, 0.5, 1, 2, 4)
 PARTS = (("权重", "weights_gb"), ("梯度", "grads_gb"), ("主权重", "master_gb"), ("m、v", "moments_gb"))
 
@@ -113,4 +115,9 @@ def _verdict(params: Quantity, r: Recipe, dp: int, each: Quantity, whole: Quanti
         return head + f"开了 AMP 状态没有变小，前向时还多 {transient.text} 的 BF16 副本；省的是激活，快的是矩阵乘。"
     if not r.master and r.weight < 4:
         return head + "没留 FP32 主权重：更新小于半格就被吞，要么用随机舍入，要么补上这 4 字节。"
-    return head
+    if not r.m + r.v:
+        return head
+    if dp > 1:
+        return head + "优化器已经切开；再省，切梯度和权重（第 11 章）。"
+    cut = sharded_bytes_per_param(r.weight, r.grad, r.master + r.m + r.v, float(MORE_CARDS))
+    return head + f"多卡就先切优化器：切到 {MORE_CARDS} 张卡，每个参数只剩 {quantity(cut, 'B', 4).text}。"

@@ -12,6 +12,8 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Worked, quantity
 from calculators.formulas.number_formats import FORMATS, FloatFormat
 
+WIDEST = 8
+"""Exponent bits of FP32, TF32 and BF16: no format here has more."""
 NORMAL, SUBNORMAL, ZERO, OVERFLOW = "正常", "次正规", "归零", "溢出"
 SHOWN = (1e-10, 1e8)
 """Magnitudes that the chart shows: FP16 from end to end, while FP32 and BF16 run out of the picture on both sides."""
@@ -132,12 +134,13 @@ def _verdict(x: float, fmt: FloatFormat, found: Stored) -> str:
         hint = "" if instead.value is None else f"BF16 放得下，存成 {quantity(instead.value).text}，误差 {quantity(instead.error_pct or 0, '%', 2).text}。"
         return f"{fmt.name} 最大只到 {format_number(fmt.largest, digits=5)}，{given} 放不下，{_BEYOND[fmt.special]}。{hint}"
     if found.kind == ZERO:
-        return f"{given} 连 {fmt.name} 最小的格子 {format_number(fmt.min_subnormal)} 的一半都不到，存进去就是 0。要么先放大再存，要么换指数更宽的格式。"
+        return f"{given} 连 {fmt.name} 最小的格子 {format_number(fmt.min_subnormal)} 的一半都不到，存进去就是 0。" + _TOO_SMALL[fmt.exp_bits < WIDEST]
     error = quantity(found.error_pct or 0, "%", 2).text
     if found.kind == SUBNORMAL:
         return f"落在次正规区，有效位不够 {fmt.man_bits + 1} 位，误差 {error}。再小下去就归零。"
     return f"存成 {quantity(found.value, '', 7).text}，误差 {error}。相邻两个数差 {quantity(fmt.spacing(x), '', 4).text}：往它上面加不到一半的数，等于没加。"
 
 
+_TOO_SMALL = {True: "要么先放大再存，要么换指数更宽的格式。", False: "指数没有更宽的了：先放大再存，或者就当它是 0。"}
 _BEYOND = {"ieee": "变成无穷大", "fn": "这种格式没有无穷大，不截断就成了非数", "none": "这种格式没有无穷大，只能截到最大值"}
 """What a format does with a number beyond its range."""

@@ -209,8 +209,10 @@ def _verdict(fmt: str, granularity: str, own: Damage, table: dict[tuple[str, str
         )
     if own.zero_pct >= FLUSHED:
         return f"{name} 开始坏了：误差 {error}，{zeros} 的数不到最小格子的一半，变成 0。把粒度取细，让离群值只影响自己那一块。"
-    return f"{name} 扛得住：误差 {error}，{zeros} 变成 0。" + (_FLOAT if fmt != "int8" else _INTEGER)
+    why = _FLOAT if fmt != "int8" else _INTEGER if mult == 1 or granularity == "per-tensor" else _CONTAINED
+    return f"{name} 扛得住：误差 {error}，{zeros} 变成 0。{why}"
 
 
 _FLOAT = "浮点格式每个数自带指数，scale 大了，小数只是挪到低一档的格子里，相对误差不变。"
-_INTEGER = "整数格式只有一把等距的尺子，离群值一大，别的数就挤在 0 附近。"
+_INTEGER = "整数格式只有一把等距的尺子，离群值再大，别的数就挤到 0 附近。"
+_CONTAINED = "离群值只撑大它自己那一块的 scale，别的块没受影响。"

@@ -162,6 +162,7 @@ def grad_underflow(*, log2_scale: int, fmt: str, log2_mean: float, log2_std: flo
     zero = w.line("归零", quantity(zeros) / count, "%")
     safe = _largest_safe_scale(float(np.abs(gradients).max()), f)
     left = 100 * share_below(line, log2_mean + safe, log2_std)
+    fits_unscaled = 100 * share_below(line, log2_mean, log2_std) < FEW_ZEROS and 100 * share_below(f.min_exponent, log2_mean, log2_std) < FEW_SUBNORMALS
     return Result(
         values={
             "zero_pct": zero, "subnormal_pct": w.line("次正规", quantity(subnormals) / count, "%"), "inf_pct": w.line("溢出", quantity(infs) / count, "%"),
@@ -169,7 +170,7 @@ def grad_underflow(*, log2_scale: int, fmt: str, log2_mean: float, log2_std: flo
             "largest_safe_log2_scale": safe, "zero_at_safe_pct": left,
         },
         lines=w.lines,
-        verdict=_verdict(f, zero, infs, 100 * subnormals / n, log2_scale, safe, left),
+        verdict=_verdict(f, zero, infs, 100 * subnormals / n, log2_scale, safe, left, fits_unscaled),
         trace=Trace(first, tuple(np.bincount(bins - first).tolist())),
     )  # fmt: skip
 
@@ -181,7 +182,7 @@ def _largest_safe_scale(largest: float, fmt: FloatFormat) -> int:
     return scale if largest * 2.0**scale < first_lost else scale - 1
 
 
-def _verdict(fmt: FloatFormat, zero: Quantity, infs: int, subnormal_pct: float, log2_scale: int, safe: int, left_pct: float) -> str:
+def _verdict(fmt: FloatFormat, zero: Quantity, infs: int, subnormal_pct: float, log2_scale: int, safe: int, left_pct: float, fits_unscaled: bool) -> str:
     if infs:
         head = f"有 {quantity(infs).text} 个梯度溢出成无穷大：这一步整个跳过，GradScaler 把 scale 减半再来。"
         head += f"这批梯度受得住的最大 scale 是 2 的 {quantity(safe).text} 次方"
@@ -189,7 +190,7 @@ def _verdict(fmt: FloatFormat, zero: Quantity, infs: int, subnormal_pct: float, 
     lost = f"{zero.text} 的梯度归零" if zero.value else "一个都没归零"
     short = f"{quantity(subnormal_pct, '%', 3).text} 有效位不全"
     if zero.value * 100 < FEW_ZEROS and subnormal_pct < FEW_SUBNORMALS:
-        fits = f"{fmt.name} 的指数够宽，不用放大" if log2_scale == 0 else f"scale 取 2 的 {log2_scale} 次方合用"
+        fits = f"{fmt.name} 的指数够宽，不用放大" if fits_unscaled or log2_scale == 0 else f"scale 取 2 的 {log2_scale} 次方合用"
         return f"{lost}，{short}，没有溢出：{fits}。"
     if safe <= log2_scale:
         return f"{lost}，{short}，而 scale 已经到头，再翻倍就有梯度溢出。{fmt.name} 的窗口装不下这批梯度，换指数更宽的格式。"

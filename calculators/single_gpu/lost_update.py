@@ -110,7 +110,7 @@ def _chart(run: Run, *, fmt: str, **_: object) -> tuple[Chart, ...]:
 
 @calculator(
     title="更新被吞",
-    question="往权重上加一千次很小的更新，它动了没有？",
+    question="往权重上一次次加很小的更新，它动了没有？",
     chapter="06",
     inputs=(
         choice("fmt", "权重存成", "bf16", ("bf16", "fp16", "fp32", SR), labels=NAMES),
@@ -124,7 +124,7 @@ def _chart(run: Run, *, fmt: str, **_: object) -> tuple[Chart, ...]:
         Output("lost_pct", "被吞掉的更新", "%", main=True, agreement="band"),
         Output("w_std", "各权重之间的标准差", agreement="band"),
         Output("stalled_at", "动到第几步为止", "step", main=True, agreement="band"),
-        Output("min_update", "一次要加过多少才动得了", agreement="band"),
+        Output("min_update", "一次要加过多少才动得了（随机舍入没有门槛）", agreement="band"),
         Output("all_formats", "四种格式", agreement="band", columns=(("format", "格式", ""), ("w_final", "最后的 w", ""), ("lost_pct", "被吞", "%"))),
     ),
     chart=_chart,
@@ -155,7 +155,7 @@ def lost_update(*, fmt: str, update: float, w0: float, steps: int, seed: int) ->
     lost = w.line("被吞", quantity(1) - walked / due, "%") if due.value else None
     here = own.start if own.stalled_at is None else own.end
     gap = w.line(f"{f.name} 在 {quantity(here).text} 旁边的间距", quantity(2) ** quantity(f.spacing_exponent(_toward(here, update))))
-    least = w.line("一次加不到半格就被舍掉，半格是", gap / quantity(2))
+    least = None if fmt == SR else w.line("一次加不到半格就被舍掉，半格是", gap / quantity(2))
     return Result(
         values={
             "w_final": own.end, "lost_pct": lost, "w_std": own.std, "stalled_at": own.stalled_at, "min_update": least,

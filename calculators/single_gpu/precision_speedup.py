@@ -78,7 +78,7 @@ def precision_speedup(*, gpu: Accelerator, base: str, low: str, matmul_frac: flo
     return Result(
         values={"peak_ratio_x": ratio.value, "predicted_speedup_x": predicted, "measured_speedup_x": measured, "implied_share_pct": share},
         lines=w.lines,
-        verdict=_verdict(PRECISIONS[low], ratio, predicted, measured, share),
+        verdict=_verdict(PRECISIONS[low], ratio, predicted, None if foreign else measured, None if foreign else share),
         notes=("实测的两个默认值是 H100 上 BF16 和 FP8 的：换了卡或精度，请填自己的，没测就都填 0。",) if foreign else (),
     )
 
@@ -107,16 +107,18 @@ def _explains(measured: float, ratio: float) -> bool:
 
 
 def _verdict(low: str, ratio: Quantity, predicted: Quantity, measured: Quantity | None, share: Quantity | None) -> str:
-    head = (
-        f"峰值是 {ratio.text}，矩阵乘之外的部分不变，整步只能快到 {predicted.text}。"
-        if ratio.value != 1
-        else "两种精度的峰值一样：换了只省字节，矩阵乘不会变快。"
-    )
+    head = "两种精度的峰值一样：换了只省字节，矩阵乘不会变快。"
+    if ratio.value > 1:
+        head = f"峰值是 {ratio.text}，矩阵乘之外的部分不变，整步只能快到 {predicted.text}。"
+    elif ratio.value < 1:
+        head = f"峰值只有原来的 {ratio.text}：整步是原来的 {predicted.text}，变慢了。"
     if measured is None:
         return head + "填上自己的实测，就能反推一步里多少真的变快了。"
     if measured.value < 1:
         return head + f"实测反而慢了（{measured.text}）：转换和求 amax 的开销超过了省下的。"
     if share is None:
         return head + f"实测快了 {measured.text}，峰值解释不了：两次的设置不一样，或者快在省下的字节上。"
+    if measured.value > predicted.value * 1.03:
+        return head + f"实测 {measured.text}，要有 {share.text} 的时间变快才解释得了：比填的份额多，份额填小了，或者省下的字节也算数。"
     less = "和按矩阵乘算的差不多。" if measured.value >= predicted.value * 0.97 else f"没到 {predicted.text}：有些矩阵乘没换成 {low}，还多了转换和求 amax。"
     return head + f"实测 {measured.text}，等于只有 {share.text} 的时间真的变快；{less}"
