@@ -285,6 +285,8 @@ class TestRecompute:
     def test_verdicts_name_the_next_thing(self):
         assert "FlashAttention" in run("recompute", "mode=none").verdict
         assert "退回选择性" in run("recompute", "mode=full").verdict
+        assert "退回只开 FlashAttention" in run("recompute", "mode=full flash=true").verdict
+        assert "FlashAttention" in run("recompute", "preset=llama-3-8b tp=1").verdict
         assert "序列并行" in run("recompute", "sp=false").verdict
 
 
@@ -333,6 +335,7 @@ class TestSqrtCheckpoint:
         assert "太长" in run("sqrt-checkpoint", "k=4").verdict
         assert "太多" in run("sqrt-checkpoint", "a_bytes=8192").verdict
         assert "每层一个" in run("sqrt-checkpoint").verdict
+        assert "别设" in run("sqrt-checkpoint", "L=1 k=1").verdict
 
 
 DENSE_GATED = [m.id for m in models().values() if m.ffn_gated and m.moe is None and m.mla is None]
@@ -621,6 +624,18 @@ class TestAllocatorSim:
         assert found.values["reserved_peak_gb"] <= 17
         assert len(found.result.trace.tokens) < 20
         assert run("allocator-sim", "cap_gb=17 order=降序").values["oom"] is True
+
+    def test_oom_tells_what_was_in_use_then(self):
+        """Step 12 of seed 0 under 16 GB: 30 blocks of 3784 tokens are in use, not the 15.87 GB of step 1."""
+        found = run("allocator-sim", "cap_gb=16")
+        assert f"在用 {30 * 3784 * 139_264 / 1e9:.2f} GB" in found.verdict
+        assert "不是碎片" in found.verdict
+
+    @pytest.mark.parametrize("query", ["seed=4 cap_gb=17.9", "seed=0 cap_gb=17.8 order=升序", "seed=27 cap_gb=18"])
+    def test_an_oom_that_pages_would_cure_says_so(self, query):
+        """In use plus the next block is below the cap: what is missing sits in the remainders of segments."""
+        assert "expandable_segments" in run("allocator-sim", query).verdict
+        assert run("allocator-sim", f"{query} expandable=true").values["oom"] is False
 
     def test_the_map_shows_what_the_numbers_say(self):
         """The widest row of the map is the reserved peak; a good order leaves no light stretches to speak of."""

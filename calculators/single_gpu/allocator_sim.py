@@ -138,9 +138,9 @@ def allocator_sim(*, order: str, pad_to: int, cap_gb: float, expandable: bool, s
     peak_live, peak_reserved = max(film.live), max(film.reserved)
     w = Worked()
     block = w.line("最长的一块", quantity(max(film.tokens), "token") * quantity(LAYER_BYTES, "B"), "MB")
+    live = quantity(peak_live / GB, "GB", 4)
     if film.oom:
-        live = quantity(peak_live / GB, "GB", 4)
-        w.say(f"模拟到第 {len(film.tokens)} 步 → 在用 {live.text} 时申请失败")
+        w.say(f"模拟到第 {len(film.tokens)} 步 → 在用 {quantity(allocator.live / GB, 'GB', 4).text} 时申请失败")
     else:
         live = w.line("在用的，最多", quantity(LAYERS) * block, "GB")
     reserved = quantity(peak_reserved / GB, "GB", 4)
@@ -165,9 +165,12 @@ def allocator_sim(*, order: str, pad_to: int, cap_gb: float, expandable: bool, s
 
 def _verdict(film: Film, allocator: CachingAllocator, live: str, reserved: str, ratio: float, more_pct: float) -> str:
     if film.oom:
-        asked = quantity(film.tokens[-1] * LAYER_BYTES / GB, "GB", 4)
+        asked = film.tokens[-1] * LAYER_BYTES
+        held = [quantity(size / GB, "GB", 4).text for size in (allocator.live, allocator.reserved, asked)]
         freed = f"空段全退了（{allocator.segments_freed} 段）还是放不下" if allocator.segments_freed else "没有空段可退"
-        return f"第 {len(film.tokens)} 步（{film.tokens[-1]} token）OOM：在用 {live}，攥着 {reserved}，下一块要 {asked.text}，{freed}。这不是碎片：减激活，或换大卡。"
+        enough = not allocator.expandable and allocator.live + asked <= allocator.cap
+        why = "按字节本来够，差在各段切剩的零头：开 expandable_segments 再试。" if enough else "这不是碎片：减激活，或换大卡。"
+        return f"第 {len(film.tokens)} 步（{film.tokens[-1]} token）OOM：在用 {held[0]}，攥着 {held[1]}，下一块要 {held[2]}，{freed}。{why}"
     said = f"在用的最多 {live}，攥着 {reserved}，{format_number(ratio)} 倍。"
     if allocator.segments_freed:
         said += f"没 OOM，因为到上限就退段：退了 {allocator.segments_freed} 段，每退一次都要停下来等卡。"

@@ -23,6 +23,8 @@ TARGETS = {"all-linear": (2, 2, True), "qkvo": (2, 2, False), "qv": (1, 1, False
 """Adapted matrices: how many of Q and output, how many of K and V, and whether the feed-forward is adapted too."""
 METHODS = {"full": "全量微调", "lora": "LoRA", "qlora": "QLoRA"}
 BLOCK_NAMES = {"base": "冻住的底座", "trained": "训练的状态", "activations": "激活", "logits": "logits", "overhead": "其他"}
+SPACED = {"logits": " logits"}
+"""After a Chinese word, a Latin one needs a space."""
 CHUNK = 1024
 LOGIT_BYTES = 8
 
@@ -181,7 +183,7 @@ def _chart(run: Run, *, gpu: Accelerator, method: str, **_: object) -> tuple[Cha
         "logits = T × 词表 × 8 字节；分块时 T 最多一块",
     ),
     assumptions=("FlashAttention、融合的 norm 与 SwiGLU、无 dropout", "装不装得下按标称容量（1 GB = 1e9 字节）比"),
-    leaves_out="不算解压缓冲、LoRA 自己的小激活、优化器分页和碎片（第 03 章：再多 5–20%）。Phi-3、Baichuan2 把 QKV 合成一个矩阵，peft 数出来的参数略少。",
+    leaves_out="不算解压缓冲、LoRA 自己的小激活、优化器分页和碎片（第 03 章：再多 5–20%）。LoRA 没加到的矩阵是冻住的，不用留输入：只加 q、v 时激活会再少一些（8B 最多三成），这里没减。Phi-3、Baichuan2 把 QKV 合成一个矩阵，peft 数出来的参数略少。",
     sources=(
         "Hu et al. 2021（LoRA）；Dettmers et al. 2023（QLoRA）：NF4 加双重量化 4.127 位",
         "peft 日志：Llama-3-8B，r 16，全部线性层，trainable params: 41,943,040 || all params: 8,072,204,288",
@@ -249,7 +251,7 @@ def _quantised(w: Worked, total: int, quantised: int, bits: float) -> Quantity:
 
 
 def _verdict(gpu: Accelerator, whole: Quantity, largest: str, size: Quantity, plan: list[Row]) -> str:
-    room = gpu.memory_bytes - whole.value
+    room, largest = gpu.memory_bytes - whole.value, SPACED.get(largest, largest)
     if room >= 0:
         return f"要 {whole.text}，一张 {gpu.name} 装得下，还剩 {format_number(room / GB)} GB。最大的一块是{largest}（{size.text}）。"
     head = f"要 {whole.text}，一张 {gpu.name} 装不下，还差 {format_number(-room / GB)} GB。最大的一块是{largest}（{size.text}）。"

@@ -57,11 +57,12 @@ def offload(*, bytes_gb: float, pcie_gbs: float, step_s: float, gpu: Accelerator
     return Result(
         values={"transfer_s": transfer, "hidden_pct": hidden, "exposed_s": exposed, "tokens_to_hide": tokens},
         lines=w.lines,
-        verdict=_verdict(transfer, hidden, exposed, step, tokens),
+        verdict=_verdict(gpu, per_param, transfer, hidden, exposed, step, tokens),
     )
 
 
-def _verdict(transfer: Quantity, hidden: Quantity, exposed: Quantity, step: Quantity, tokens: Quantity) -> str:
+def _verdict(gpu: Accelerator, per_param: Quantity, transfer: Quantity, hidden: Quantity, exposed: Quantity, step: Quantity, tokens: Quantity) -> str:
+    rule = f"一般地，{gpu.name} 上每参数搬 {per_param.text}，每步 {tokens.text} 以上就全藏得住"
     if exposed.value == 0:
-        return f"搬一趟 {transfer.text}，藏在 {step.text}的计算后面，不用等。前提是每步至少 {tokens.text}，且主机内存跟得上。"
-    return f"搬一趟 {transfer.text}，只藏住 {hidden.text}，每步干等 {exposed.text}。把每步加到 {tokens.text} 以上（梯度累积），或换更快的链路。"
+        return f"搬一趟 {transfer.text}，藏在 {step.text}的计算后面，不用等；前提是主机内存跟得上。{rule}。"
+    return f"搬一趟 {transfer.text}，只藏住 {hidden.text}，每步干等 {exposed.text}。{rule}：不够就用梯度累积凑，或换更快的链路。"

@@ -195,7 +195,7 @@ def _shape(preset: str, tp: int, sp: bool, s: int, b: int, h: int, a: int, L: in
     if preset == LLAMA:
         for field, label, value in (("h", "隐藏维 h", h), ("a", "头数 a", a)):
             if value:
-                raise refuse(field, f"{label}对 Llama-3-8B 不能改", value, "换一个 GPT 预设，或用第 03 章的训练显存")
+                raise refuse(field, f"{label} 对 Llama-3-8B 不能改", value, "换一个 GPT 预设，或用第 03 章的训练显存")
     typed_h, h, a = h, h or preset_h, a or preset_a
     for field, label, whole, part_label, part in (
         ("h" if typed_h else "a", "隐藏维 h ", h, "头数 a", a),
@@ -216,8 +216,8 @@ def _divisors(n: int, near: int) -> str:
 
 def _advice(mode: str, flash: bool, sp: bool, tp: int, score_share: float, step: str) -> str:
     if mode == "full":
-        return f"一步多花 {step} 的运算，每层的前向都再做一遍。还放得下的话，先退回选择性重算。"
+        return f"一步多花 {step} 的运算，每层的前向都再做一遍。还放得下的话，先退回{'只开 FlashAttention' if flash else '选择性重算'}。"
     if mode == "none" and not flash:
-        return f"其中 {format_number(100 * score_share, digits=3)}% 是注意力分数：换 FlashAttention 或选择性重算，几乎不花钱。"
-    cost = "分数不落显存，重算在 kernel 里做" if flash else f"一步只多花 {step} 的运算"
+        return f"其中 {format_number(100 * score_share, digits=3)}% 是注意力分数：换 FlashAttention，这一块就不用存；kernel 用不上，再选择性重算。"
+    cost = "分数不落显存，重算在 kernel 里做" if flash else f"一步多花 {step} 的运算；FlashAttention 去掉的是同一块，不必多算"
     return f"{cost}。" + ("再省就开序列并行。" if tp > 1 and not sp else "还不够，再开全部重算。")

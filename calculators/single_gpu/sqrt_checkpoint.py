@@ -86,7 +86,8 @@ def sqrt_checkpoint(*, L: int, k: int, tokens: int, a_bytes: float, c_bytes: flo
             "memory_gb": memory, "no_checkpoint_gb": plain, "saving_x": saving, "best_k": best, "best_gb": best_gb, "k_opt": k_opt, "bound_gb": bound,
         },
         lines=w.lines,
-        verdict=f"切 {k} 段要 {memory.text}，不设检查点要 {plain.text}。" + _advice(k, best, best_gb, L, a_bytes, c_bytes, memory.value / GB),
+        verdict=f"切 {k} 段要 {memory.text}，不设检查点要 {plain.text}。"
+        + (_advice(k, best, best_gb, L, a_bytes, c_bytes, memory.value / GB) if best_gb < plain.value / GB else "切几段都不比不设省：别设。"),
     )  # fmt: skip
 
 
