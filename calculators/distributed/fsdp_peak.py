@@ -132,5 +132,5 @@ def _verdict(
     if not reshard:
         return head + "参数留到反向，少一趟收集，代价是整份权重一直在。"
     if table.value > units * layer.value:
-        return head + f"手上最大的是词表（{table.text}），比 {units} 层（{format_number(units * layer.value / GB)} GB）还大：词表单独包一个单元。"
+        return head + f"手上最大的是词表（{table.text}），比 {units} 层（{format_number(units * layer.value / GB)} GB）还大：别把它和层包进同一个单元。"
     return head + f"手上最大的是 {units} 个单元的层，每层 {layer.text}。"
