@@ -131,7 +131,7 @@ def _advice(schedule: str, p: int, m: int, v: int, enough: int, target: float, i
     goal = f"{format_number(target)}% 以内"
     if m >= enough:
         return f"已经在 {goal}，最少要 {enough} 个微批。"
-    said = f"要到 {goal}，微批得从 {m} 加到 {enough}，全局 batch 跟着涨 {format_number(enough / m, digits=3)} 倍。"
+    said = f"要到 {goal}，微批得从 {m} 加到 {enough}，全局 batch 跟着涨到 {format_number(enough / m, digits=3)} 倍。"
     if schedule in ("gpipe", "1f1b"):
         return said + "涨不动，就换交错或零气泡。"
     return said + (f"或者把 v 从 {v} 调大，层数要除得尽。" if schedule == "interleaved" and v < 16 else "")

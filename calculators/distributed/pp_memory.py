@@ -106,7 +106,7 @@ def _check(p: int, v: int, stage: int, layers: int) -> None:
 
 def _uneven(p: int, v: int, layers: int) -> Refusal:
     pieces = p * v
-    what, shown = ("p × v", f"{layers} / ({p} × {v})") if v > 1 else ("流水段数 p ", f"{layers} / {p}")
+    what, shown = ("p × v", f"{layers} / ({p} × {v})") if v > 1 else ("流水段数 p", f"{layers} / {p}")
     lower = layers // pieces * pieces
     return refuse("layers", f"层数 L 必须能被{' ' if v > 1 else ''}{what} 整除", shown, f"层数可取 {f'{lower} 或 ' if lower else ''}{lower + pieces}")
 
