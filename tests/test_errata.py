@@ -15,6 +15,7 @@ import pytest
 
 from calculators.catalog import accelerator, accelerators, model, models
 from calculators.catalog.references import references
+from calculators.catalog.tools import questions
 from calculators.core.errors import Refusal
 from calculators.core.index import ids, load
 from calculators.core.units import GB, GIB, HOUR, TB, unit_of
@@ -487,3 +488,25 @@ def test_each_test_names_its_source():
     for block in re.split(r"\n(?=@pytest|def test_row)", text):
         if "def test_row" in block:
             assert re.search(r"[\w.-]+/[\w.-]+|changelog|playbook|d2l-zh|kube-dojo|AIInfraGuide|gpustack|README", block), block.splitlines()[0]
+
+
+# --- the page
+
+PAGE = Path(__file__).parents[1] / "docs" / "errata.md"
+
+
+def test_the_page_names_tests_that_exist():
+    """A list item is a test of this file, or FILE::test of another."""
+    named = re.findall(r"^ +- `(?:(tests/\w+\.py)::)?(test_\w+)`$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) > 30
+    for file, name in named:
+        source = (PAGE.parents[1] / (file or "tests/test_errata.py")).read_text(encoding="utf-8")
+        assert re.search(rf"^def {name}\(", source, re.MULTILINE), name
+
+
+def test_the_page_quotes_every_disputed_figure():
+    """Each heading of the issue has its section, and the collected answers stand on the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    for words in ("稠密", "MFU 还是 HFU", "激活", "每个参数几个字节", "GB 和 GiB", "单向", "MLA 加张量并行", "滑动窗口", "最大并发", "因果"):
+        assert words in text, words
+    assert all(f'calc-table tools="{name}"' in text for name in ("about", *questions()))

@@ -157,7 +157,8 @@ def _shown(question: Question, value: float) -> str:
 def _case_rows(question: Question, case: Case, page: str) -> list[Html]:
     right = right_value(question, case)
     return [
-        h("tr", h("th", case.of, scope="row"), _cell(right, page), h("td", question.by)),
+        h("tr", h("th", case.of, scope="colgroup", colspan="3")),
+        h("tr", h("td", question.by), _cell(right, page), h("td", "—")),
         *(_answer_row(question, case, answer, right, page) for answer in case.answers),
     ]
 
@@ -176,13 +177,13 @@ def _distance(off: float | None) -> str:
         return "—"
     if abs(off) < 5e-5:
         return "一致"
-    return f"{format_number(off + 1, digits=2)} 倍" if off > 0.9 else f"{'+' if off > 0 else '−'}{format_number(abs(off) * 100, digits=2)}%"
+    return f"{format_number(off + 1, digits=2)}\N{NO-BREAK SPACE}倍" if off > 0.9 else f"{'+' if off > 0 else '−'}{format_number(abs(off) * 100, digits=2)}%"
 
 
 def _tools_summary() -> Html:
     """The tools, with the commit or release that was asked."""
     rows = [
-        h("tr", h("th", tool.name, scope="row"), h("td", tool.what), h("td", " ".join(part for part in (tool.repo, tool.version, tool.date) if part)))
+        h("tr", h("th", tool.name, scope="row"), h("td", tool.what, h("br"), h("small", "，".join(p for p in (f"{tool.repo} {tool.version}", tool.date) if p))))
         for tool in tools().values()
     ]
-    return _table([h("th", text, scope="col") for text in ("工具", "算什么", "问的是哪一版")], rows)
+    return _table([h("th", "工具", scope="col"), h("th", "算什么，问的是哪一版", scope="col")], rows)
