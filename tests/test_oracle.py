@@ -92,12 +92,7 @@ def _decode(row: Row) -> object:
 
 
 def _zero(row: Row) -> object:
-    """Rajbhandari et al. 2020: stage 1 shards the 12 bytes of the optimizer, 2 the gradient too, 3 everything."""
-    recipe = STATE_RECIPES["zero-16"]
-    w, g, k = recipe.weight_bytes, recipe.grad_bytes, recipe.optimizer_bytes + recipe.master_bytes
-    n, stage = row["inputs"]["gpus"], row["inputs"]["stage"]
-    parts = {0: (w, g + k, 0.0), 1: (w, g, k), 2: (w, 0.0, g + k), 3: (0.0, 0.0, w + g + k)}
-    return state_bytes(models()[row["model"]].total_params, sharded_bytes_per_param(*parts[stage], n)) / GB
+    return run("zero-memory", model=row["model"], n_dp=row["inputs"]["gpus"])[f"stage{row['inputs']['stage']}_gb"]
 
 
 def _gpt_layer(row: Row) -> object:
@@ -144,7 +139,8 @@ def _deepspeed_stage_2(row: Row) -> object:
 
 def _deepspeed_cpu(row: Row) -> object:
     """Everything on the host, with the estimator's buffer factor 1.5."""
-    return state_bytes(row["inputs"]["total_params"], 18 * 1.5) / GIB
+    more = {"offload_param": True, "offload_optimizer": True, "zero_init": True}
+    return run("deepspeed-estimator", total_params=row["inputs"]["total_params"], stage=3, **more)["cpu_gib"]
 
 
 # --- serving
