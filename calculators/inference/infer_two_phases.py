@@ -11,26 +11,23 @@ from calculators.core.errors import refuse
 from calculators.core.inputs import integer, linear_stops, number, powers_of_two
 from calculators.core.numbers import format_number
 from calculators.core.units import GB, TB
-from calculators.core.worked import Quantity, Worked, larger, quantity, total
-from calculators.formulas.decode import decode_flops, experts_touched, moe_params_read
+from calculators.core.worked import Quantity, Worked, larger, quantity
+from calculators.formulas.decode import decode_flops
 from calculators.formulas.inference import (
     Engine,
     Shape,
-    attended,
-    attended_by_prompt,
     capacity_bytes,
     decode_seconds,
     explicit_shape,
     kv_request,
     largest_true,
     prefill_seconds,
-    score_flops,
     step_parts,
 )
 from calculators.formulas.roofline import arithmetic_intensity
 from calculators.formulas.serving import prefill_flops
+from calculators.inference._step_lines import TWO, attention_line, kv_bytes_line, params_read_line
 
-TWO = quantity(2, "FLOP")
 LENGTHS = tuple(2**k for k in range(12))
 """Output lengths of the chart: 1 … 2048."""
 LARGEST_BATCH = 4096
@@ -165,20 +162,20 @@ def infer_two_phases(
     params = quantity(shape.matmul_params, "params")
     w.line("参与矩阵乘的参数", params, "params", 6)
     weights = w.line("占显存的权重", quantity(shape.total_params, "params") * two_bytes, "GB", 5)
-    kv_at_end = w.line(f"最后的 KV，共 {held} token 一条", sequences * _kv(w, shape, kv_bytes, held), "GB", 5)
+    kv_at_end = w.line(f"最后的 KV，共 {held} token 一条", sequences * kv_bytes_line(w, shape, kv_bytes, held), "GB", 5)
     compute = w.line("实得算力", cards * quantity(peak_t, "TFLOPS") * quantity(mfu_prefill), "TFLOPS", 5)
     bandwidth = w.line("实得带宽", cards * quantity(bandwidth_g, "GB/s") * quantity(mbu_decode), "GB/s", 5)
 
-    attention = _scores(w, "提示的 attention", shape, prompt, 1.0, of_prompt=True)
+    attention = attention_line(w, "提示的 attention", shape, prompt, 1.0, of_prompt=True)
     linear = w.line("提示过权重", prefill_flops(TWO, params, prompt, quantity(1)), "TFLOP", 5)
     prefill = w.line("prefill 的运算", sequences * (linear + attention), "TFLOP", 5)
-    prefill_read = w.line("prefill 读权重", _params_read(w, shape, batch * tokens) * two_bytes, "GB", 5)
+    prefill_read = w.line("prefill 读权重", params_read_line(w, shape, batch * tokens) * two_bytes, "GB", 5)
     ttft = w.line("TTFT", larger(prefill / compute, prefill_read / bandwidth), "ms")
 
-    kv = w.line("一步读 KV", sequences * _kv(w, shape, kv_bytes, tokens), "GB", 5)
-    step_weights = w.line("一步读权重", _params_read(w, shape, batch) * two_bytes, "GB", 5)
+    kv = w.line("一步读 KV", sequences * kv_bytes_line(w, shape, kv_bytes, tokens), "GB", 5)
+    step_weights = w.line("一步读权重", params_read_line(w, shape, batch) * two_bytes, "GB", 5)
     step_bytes = w.line("一步读的字节", step_weights + kv, "GB", 5)
-    token_attention = _scores(w, "一个 token 的 attention", shape, prompt, shape.absorbed, of_prompt=False)
+    token_attention = attention_line(w, "一个 token 的 attention", shape, prompt, shape.absorbed, of_prompt=False)
     step_flops = w.line("一步的运算", decode_flops(params, sequences, TWO) + sequences * token_attention, "GFLOP")
     reading = w.line("读要", step_bytes / bandwidth, "ms")
     computing = w.line("算要", step_flops / compute, "ms")
@@ -222,38 +219,6 @@ def _refuse_too_large(shape: Shape, engine: Engine, batch: int, held: int, memor
     if weights >= memory:
         raise refuse("n_gpus", "装不下", sizes, "加卡，或换显存更大的卡")
     raise refuse("batch", "装不下", sizes, "减小 batch、上下文，或加卡")
-
-
-def _kv(w: Worked, shape: Shape, kv_bytes: float, context: int) -> Quantity:
-    """KV of one request; layers that keep a window count their window only."""
-    tokens = shape.full_layers * context + shape.window_layers * min(context, shape.window)
-    if not shape.window_layers:
-        return quantity(shape.elements) * quantity(kv_bytes, "B") * quantity(shape.full_layers) * quantity(context)
-    w.say(f"各层一共留 token（窗口 {format_number(shape.window)}） → {format_number(tokens, digits=6)}")
-    return quantity(shape.elements) * quantity(kv_bytes, "B") * quantity(tokens, digits=12)
-
-
-def _params_read(w: Worked, shape: Shape, tokens: int) -> Quantity:
-    per_token = quantity(shape.matmul_params, "params")
-    if shape.moe is None or tokens == 1:
-        return per_token
-    top_k, experts, routed = quantity(shape.moe.top_k), quantity(shape.moe.experts), quantity(shape.moe.routed_params, "params")
-    touched = w.line(f"{tokens} 个 token 点到的专家", experts_touched(top_k, experts, quantity(tokens)), "%")
-    return w.line("读到的参数", moe_params_read(per_token, routed, top_k, experts, touched), "params", 6)
-
-
-def _scores(w: Worked, label: str, shape: Shape, tokens: Quantity, absorbed: float, *, of_prompt: bool) -> Quantity:
-    """QKᵀ and PV, window by window."""
-    pairs_of = attended_by_prompt if of_prompt else attended
-    parts = [
-        score_flops(TWO, quantity(absorbed * count), pairs_of(tokens, quantity(window) if window else None)) for window, count in shape.scores.items() if count
-    ]
-    unit = "TFLOP" if of_prompt else "GFLOP"
-    if not parts:
-        return quantity(0, unit)
-    if len(parts) == 1:
-        return w.line(label, parts[0], unit)
-    return w.line(label, total([w.line("其中一种层", part, unit) for part in parts]), unit)
 
 
 def _measured(
