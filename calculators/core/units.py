@@ -105,6 +105,7 @@ _UNITS: tuple[Unit, ...] = (
     Unit("row", "row", 1.0, "行", aliases=("rows",)),
     Unit("element", "element", 1.0, "个元素", aliases=("elements", "元素")),
     Unit("layer", "layer", 1.0, "层", aliases=("layers",)),
+    Unit("group", "group", 1.0, "组", aliases=("groups",)),
     Unit("chapter", "chapter", 1.0, "章"),
     Unit("step", "step", 1.0, "步", aliases=("steps",)),
     Unit("block", "block", 1.0, "块", aliases=("blocks",)),
