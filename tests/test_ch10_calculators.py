@@ -147,6 +147,13 @@ class TestAllreduceTime:
     def test_mixture_of_experts_counts_every_expert(self):
         assert value("allreduce-time", "model=mixtral-8x7b", "grad_gb") == pytest.approx(2 * model("mixtral-8x7b").total_params / 1e9)
 
+    def test_one_ring_waits_for_the_slowest_hop_wherever_it_is(self):
+        """Cards on PCIe at 25 GB/s behind a NIC of 50: 2·63/64 · 16.0605 GB ÷ 25 GB/s."""
+        slow = run("allreduce-time", "n_gpus=64 bus_bw_intra=25")
+        assert slow.values["time_ms"] == pytest.approx(2 * 63 / 64 * 16.060522496 / 25 * 1e3)
+        assert "机内" in slow.verdict
+        assert value("allreduce-time", "n_gpus=64 bus_bw_intra=25 gpus_per_node=1", "time_ms") == pytest.approx(632.4, rel=1e-4)
+
     def test_typed_size_wins(self):
         assert value("allreduce-time", "size_gb=1 params_override=7e9", "grad_gb") == 1
         assert value("allreduce-time", "params_override=7e9", "grad_gb") == 14
@@ -242,6 +249,12 @@ class TestDdpScaling:
         assert "分桶" in run("ddp-scaling", "n_buckets=1").verdict
         assert "基准" in run("ddp-scaling", "n_gpus=1").verdict
         assert "613 桶" in run("ddp-scaling").notes[0]
+
+    def test_accumulation_spreads_what_sticks_out_and_hides_nothing(self):
+        """Seven micro-batches without an all-reduce, then one that hides it behind its own backward pass only."""
+        schedule = bucket_schedule(7 * 3.0 + 1.0, 2.0, 10.0, 20)
+        assert schedule[-1].end - 8 * 3.0 == pytest.approx(exposed_seconds(2.0, 10.0, 20.0))
+        assert "藏不住" in run("ddp-scaling", "tokens_per_gpu=2048").verdict
 
     def test_refuses_no_tokens(self):
         assert "每卡每步" in refusal("ddp-scaling", "tokens_per_gpu=0")

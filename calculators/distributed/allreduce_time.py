@@ -30,16 +30,21 @@ class Links:
     alpha: float
 
 
-def _phases(algorithm: str, n: N, g: N, k: N, size: N, intra: N, inter: N, alpha: N, crosses: bool) -> tuple[Cost[N], ...]:
+def _phases(algorithm: str, n: N, g: N, k: N, size: N, intra: N, inter: N, alpha: N, waits_for_nic: bool) -> tuple[Cost[N], ...]:
     """One ring at the speed of its slowest hop, or the two levels one after the other."""
     if algorithm == "ring":
-        return (ring_allreduce(n, size, inter if crosses else intra, alpha),)
+        return (ring_allreduce(n, size, inter if waits_for_nic else intra, alpha),)
     return hierarchical_phases(g, k, size, intra, inter, alpha, alpha)
+
+
+def _waits_for_nic(n: int, per_node: int, intra: float, inter: float) -> bool:
+    """Is the slowest hop of one ring a NIC?  Inside a node PCIe may be the slower one."""
+    return n > per_node and (per_node == 1 or inter <= intra)
 
 
 def _seconds(algorithm: str, n: int, per_node: int, size: float, links: Links) -> float:
     g = min(n, per_node)
-    costs = _phases(algorithm, float(n), float(g), n / g, size, links.intra, links.inter, links.alpha, n > per_node)
+    costs = _phases(algorithm, float(n), float(g), n / g, size, links.intra, links.inter, links.alpha, _waits_for_nic(n, per_node, links.intra, links.inter))
     return sum(cost.seconds for cost in costs)
 
 
@@ -122,7 +127,7 @@ def allreduce_time(
     intra, inter, step = quantity(bus_bw_intra, "GB/s"), quantity(bus_bw_inter, "GB/s"), quantity(alpha, "µs")
     factor = w.line("每卡发几份", allreduce_factor(n))
     sent = w.line("每卡发出", factor * size, _bytes_unit(factor.value * size.value))
-    costs = _phases(algorithm, n, g, k, size, intra, inter, step, crosses)
+    costs = _phases(algorithm, n, g, k, size, intra, inter, step, _waits_for_nic(n_gpus, gpus_per_node, bus_bw_intra, bus_bw_inter))
     names = ("",) if algorithm == "ring" else ("机内", "机间")
     wires, latencies = [], []
     for name, cost in zip(names, costs, strict=True):
@@ -203,12 +208,14 @@ def _verdict(algorithm: str, n: int, per_node: int, size: Quantity, sent: Quanti
         return head + "全走机内：拿这个 busbw 对照 nccl-tests 的 busbw 那一列，低得多就先查链路。"
     if algorithm == "hierarchical":
         flat = _seconds("ring", n, per_node, size.value, links)
-        return head + (f"一条环、每一跳都走网卡，要 {_shown(flat)}。" if g > 1 else "每台只有一张卡，分层和一条环一样。")
+        return head + (f"只有一条环、跟着最慢的一跳走，要 {_shown(flat)}。" if g > 1 else "每台只有一张卡，分层和一条环一样。")
+    if not _waits_for_nic(n, per_node, links.intra, links.inter):
+        return head + "最慢的一跳在机内，不在网卡：先换机内的链路。"
     if g > 1 and n % g == 0:
         levels = _seconds("hierarchical", n, per_node, size.value, links)
         if levels < seconds.value:
-            return head + f"每一跳都等网卡；先在机内加好再过网卡，{_shown(levels)}。"
-    return head + "每一跳都过网卡：要么少搬，要么换更快的网卡。"
+            return head + f"每一跳都等网卡；先在机内加好再过网卡，{_shown(levels)}。每张卡的网卡都接好，多条环一起跑也行（第 05 章）。"
+    return head + "每一跳都等网卡：要么少搬，要么换更快的网卡。"
 
 
 def _shown(seconds: float) -> str:

@@ -111,7 +111,7 @@ def _timeline(forward: float, backward: float, comm: float, buckets: int) -> Tim
         "一步 = 前向 + max(反向 + all-reduce ÷ 桶数, 反向 ÷ 桶数 + all-reduce)",
         "门槛：反向和 all-reduce 一样久的 token 数；BF16 稠密、不重算时是 (n−1)/n · 实得算力 ÷ 带宽",
     ),
-    assumptions=("桶一样大，一条平铺的环；带宽是每卡、单向、有效值", "运算按激活参数，梯度按全部参数（稠密模型两者相同）"),
+    assumptions=("桶一样大，一条平铺的环；带宽是每卡、单向、有效值", "运算按激活参数，梯度按全部参数（稠密模型两者相同）", "不累积；累积时能挡住通信的只有最后一个微批，门槛按一个微批看"),
     leaves_out="不算 attention 的运算（8K 长度下 8B 多 13%，70B 多 8%，所以真实效率比这里高一点）、慢节点（第 21 章）、网卡共用和优化器那一步：效率误差约 ±5 个百分点。",
     sources=("JAX「How to Scale Your Model」训练一章：同一个条件 B/X > C/W", "重叠的模型是本书的", "默认的日志数：torchtitan 2024-12，Llama-3.1-8B，FSDP，8 → 128 张 H100"),
 )  # fmt: skip
@@ -183,6 +183,5 @@ def _verdict(
         return head + f"字节藏得住（门槛 {least} token），可各桶的延迟加起来，还露出 {exposed.text}。" + regroup
     if 100 * efficiency.value >= WORTH_IT_PCT:
         return head + f"离门槛 {least} token 差一点，露出 {exposed.text}。再加卡就该加每卡的 token 了。"
-    return (
-        head + f"不到门槛 {least} token，在等通信，露出 {exposed.text}。总 batch 不变，再加卡只会更等：加每卡的 token（梯度累积也行），或换更宽的网。" + regroup
-    )
+    waits = f"不到门槛 {least} token，在等通信，露出 {exposed.text}。总 batch 不变，再加卡只会更等："
+    return head + waits + "加每卡的 token，或换更宽的网；梯度累积能摊薄，藏不住。" + regroup
