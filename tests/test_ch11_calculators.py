@@ -279,6 +279,26 @@ class TestZeroComm:
         assert "没有通信" in run("zero-comm", "n_dp=1").verdict
         assert "ddp-scaling" in run("zero-comm", "stage=0").notes[0]
 
+    def test_forward_gather_waits_for_the_forward_pass(self):
+        """2Ψ bytes behind 2Ψ·token FLOP, by hand: 63/64 × 494.5e12 / 45e9; recomputation, accumulation and the stage change nothing."""
+        by_hand = 63 / 64 * 989e12 * 0.5 / 45e9
+        for query in ("", "recompute=false", "accum=8", "stage=1", "stage=2"):
+            assert value("zero-comm", query, "forward_threshold_tokens") == pytest.approx(by_hand)
+        assert value("zero-comm", "stage=0", "forward_threshold_tokens") is None
+        psi = model("llama-3-70b").total_params
+        late = 63 / 64 * 2 * psi / 45e9 - 2 * psi * 8192 / (989e12 * 0.5)
+        assert value("zero-comm", "", "forward_exposed_s") == pytest.approx(late)
+        assert value("zero-comm", "accum=8", "forward_exposed_s") == pytest.approx(8 * late)
+        assert value("zero-comm", "tokens_per_gpu=16384", "forward_exposed_s") == 0
+        assert "10,817 token" in run("zero-comm").verdict
+        assert "露出" not in run("zero-comm", "tokens_per_gpu=16384").verdict
+
+    def test_stage_2_keeps_its_memory_by_reducing_every_time(self):
+        assert [volume_passes(2, k, False) for k in (1, 2, 8)] == [2, 3, 9]
+        assert "显存回到 ZeRO-1" in run("zero-comm", "stage=2 accum=8 model=llama-3-8b").notes[0]
+        assert "放不下" in run("zero-comm", "accum=8").notes[0]
+        assert run("zero-comm", "accum=8 grads_reduced_once=false").notes == ()
+
     def test_reducing_once_belongs_to_stage_3(self):
         assert "梯度攒到最后才归约" in refusal("zero-comm", "stage=1 grads_reduced_once=false")
 

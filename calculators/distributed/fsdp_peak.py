@@ -112,7 +112,7 @@ def fsdp_peak(
             "layer_gb": layer_bytes, "embed_gb": table_bytes, "shard_gb": shard, "gathered_gb": gathered, "grad_unit_gb": pending, "total_gb": peak,
         },
         lines=w.lines,
-        verdict=_verdict(whole, reshard_after_forward, units_in_flight, layer_bytes, table_bytes, shard, gathered, pending, peak),
+        verdict=_verdict(whole, reshard_after_forward, units_in_flight, layer_bytes, table_bytes, shard, gathered, pending, peak, act_gb),
         notes=_padding(model, n_shard),
     )  # fmt: skip
 
@@ -124,13 +124,14 @@ def _padding(model: Model | None, n_shard: int) -> tuple[str, ...]:
 
 
 def _verdict(
-    whole: bool, reshard: bool, units: int, layer: Quantity, table: Quantity, shard: Quantity, gathered: Quantity, pending: Quantity, peak: Quantity
-) -> str:
-    head = f"峰值 {peak.text}：切开的状态 {shard.text}，临时的 {format_number((gathered.value + pending.value) / GB)} GB。"
+    whole: bool, reshard: bool, units: int, layer: Quantity, table: Quantity, shard: Quantity, gathered: Quantity, pending: Quantity, peak: Quantity, act_gb: float
+) -> str:  # fmt: skip
+    head = f"峰值 {peak.text}：切开的状态 {shard.text}，激活 {format_number(act_gb)} GB，临时的 {format_number((gathered.value + pending.value) / GB)} GB。"
     if whole:
         return head + "整个模型一个单元，参数和梯度都要整份收齐：按层包。"
     if not reshard:
         return head + "参数留到反向，少一趟收集，代价是整份权重一直在。"
     if table.value > units * layer.value:
         return head + f"手上最大的是词表（{table.text}），比 {units} 层（{format_number(units * layer.value / GB)} GB）还大：别把它和层包进同一个单元。"
-    return head + f"手上最大的是 {units} 个单元的层，每层 {layer.text}。"
+    less = "少提前收集一个" if units > 1 else "把一层拆成几个单元"
+    return head + f"手上最大的是 {units} 个单元的层，每层 {layer.text}：还嫌高，就{less}。"

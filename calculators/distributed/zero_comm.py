@@ -13,7 +13,7 @@ from calculators.distributed._models import CUSTOM, model_or
 from calculators.formulas.collectives import one_pass, one_pass_factor
 from calculators.formulas.data_parallel import BACKWARD_FLOP, FORWARD_FLOP, RECOMPUTE_FLOP, pass_seconds
 from calculators.formulas.memory import STATE_RECIPES, state_bytes
-from calculators.formulas.zero import PASSES, STAGE_NAMES, STAGES, hybrid_inter_bytes, hybrid_states, volume_passes
+from calculators.formulas.zero import PASSES, STAGE_NAMES, STAGES, forward_gathers, hybrid_inter_bytes, hybrid_states, volume_passes
 
 WIRE_BYTES = 2
 """BF16 on the wire."""
@@ -38,7 +38,7 @@ def _chart(
     return (
         LineChart(
             "算多少 token，才盖得住",
-            "两轴都是对数。横线是通信，不随 token 变；斜线是计算。交点左边，一步等于通信；右边，通信藏住了。",
+            "两轴都是对数。横线是通信，不随 token 变；斜线是计算。交点左边，一步等于通信；右边，整步合起来藏住了。",
             Axis("每卡每个 micro-batch", "token", log=True),
             Axis("时间", "s", log=True),
             (
@@ -69,7 +69,7 @@ def _chart(
         number("bus_bw", "互联，每卡单向", 45, "GB/s", low=0.1, high=1000, stops=(3.125, 6.25, 12.5, 22.5, 45, 50, 90, 180, 360, 450), help="填有效值"),
         integer("accum", "累积几个 micro-batch", 1, low=1, high=1024, stops=powers_of_two(1, 128)),
         flag("recompute", "全部重算", True, more=True, help="8N 运算；不重算是 6N"),
-        flag("grads_reduced_once", "梯度攒到最后才归约", True, more=True, help="否：每个 micro-batch 归约一次，显存省、通信多", only_if=("stage", ("3",))),
+        flag("grads_reduced_once", "梯度攒到最后才归约", True, more=True, help="否：每个 micro-batch 归约一次，显存省、通信多", only_if=("stage", ("2", "3"))),
         gpu_input(more=True),
         number("compute_eff", "算力用上几成", 0.5, low=0.05, high=0.95, kind="fraction", more=True, stops=linear_stops(0.1, 0.95, 0.05)),
         integer("hsdp_shard", "HSDP 一组几张卡", 8, "卡", low=1, high=65_536, more=True, stops=powers_of_two(1, 1024), help="组内切、组间复制；比总卡数大就按总卡数"),
@@ -82,23 +82,27 @@ def _chart(
         Output("comm_s", "通信", "s", main=True),
         Output("compute_s", "计算", "s", main=True),
         Output("comm_over_compute", "通信 ÷ 计算"),
-        Output("hidden", "藏得住", main=True),
+        Output("hidden", "整步合起来藏得住", main=True),
         Output("step_s", "一步至少", "s"),
         Output("efficiency_max_pct", "效率，全重叠", "%"),
         Output("efficiency_min_pct", "效率，不重叠", "%"),
-        Output("threshold_tokens", "门槛", "token", main=True),
+        Output("threshold_tokens", "门槛，整步合起来", "token", main=True),
+        Output("forward_threshold_tokens", "门槛，前向那趟收集", "token", main=True),
+        Output("forward_exposed_s", "前向收集露出", "s"),
         Output("hsdp_states_gb", "HSDP，每卡状态", "GB"),
         Output("hsdp_inter_gb", "HSDP，每卡过网卡", "GB"),
     ),
     chart=_chart,
     formula=(
         "一趟 = 2Ψ·(n−1)/n 字节",
-        "DDP、ZeRO-1、ZeRO-2：2 趟；ZeRO-3：2k + 1 趟（k 个 micro-batch，梯度归约一次），或 3k 趟",
+        "DDP、ZeRO-1、ZeRO-2：2 趟；ZeRO-3：2k + 1 趟（k 个 micro-batch，梯度归约一次）",
+        "每个 micro-batch 都归约：ZeRO-2 是 k + 1 趟，ZeRO-3 是 3k 趟",
         "计算 = 8Ψ·token·k ÷ 实得算力（不重算 6Ψ）；门槛 = token × 通信 ÷ 计算",
+        "前向那趟的门槛 = token × 一趟 ÷ 前向（2Ψ·token）：重算只拉长反向，帮不到它",
         "HSDP：状态 16Ψ ÷ 组内卡数；过网卡 2(r−1)/r · 2Ψ ÷ 组内卡数，r 是组数",
     ),
-    assumptions=("通信能铺满整步：前向时收集参数，反向时收集参数、归约梯度", "BF16 上线；运算按激活参数，字节按全部参数"),
-    leaves_out="不算 attention 的运算、第一次收集（没有计算可藏）、小参数的延迟：±15%。DDP 的 all-reduce 只能藏在反向后面，它的门槛看 ddp-scaling；有的 ZeRO-2 每个 micro-batch 都归约，比这里多。",
+    assumptions=("整步的门槛：通信能铺满整步，哪段闲就用哪段；前向那趟的门槛：收集只能藏在同一个 micro-batch 的前向后面", "BF16 上线；运算按激活参数，字节按全部参数"),
+    leaves_out="不算 attention 的运算、第一次收集（没有计算可藏）、小参数的延迟：±15%。DDP 的 all-reduce 只能藏在反向后面，它的门槛看 ddp-scaling。",
     sources=("Rajbhandari et al. 2020（ZeRO）§7：ZeRO-3 是基线的 1.5 倍", "JAX「How to Scale Your Model」FSDP 一节"),
 )  # fmt: skip
 def zero_comm(
@@ -116,13 +120,18 @@ def zero_comm(
     w.say("每步的集合通信 → " + "；".join(f"{name} {count(accum, grads_reduced_once)} 趟" for name, count in PASSES[stage]))
     once = one_pass(n, copy, quantity(bus_bw, "GB/s"), quantity(0, "s")).wire
     sent = w.line("每卡发出", passes * one_pass_factor(n) * copy, "GB")
-    comm = w.line("通信", passes * w.line("一趟", once, "s"), "s")
+    pass_time = w.line("一趟", once, "s")
+    comm = w.line("通信", passes * pass_time, "s")
     speed = w.line("每卡实得算力", quantity(gpu.dense_tflops, "TFLOPS") * quantity(compute_eff), "TFLOPS")
     flop = quantity(FORWARD_FLOP + BACKWARD_FLOP + recompute * RECOMPUTE_FLOP, "FLOP")
     tokens = quantity(tokens_per_gpu, "token")
     compute = w.line("计算", pass_seconds(flop, active, tokens if accum == 1 else tokens * k, speed), "s")
     ratio = w.line("通信 ÷ 计算", comm / compute)
     threshold = w.line("门槛", tokens * ratio, "token", 5)
+    forward = w.line("前向，一个 micro-batch", pass_seconds(quantity(FORWARD_FLOP, "FLOP"), active, tokens, speed), "s")
+    gathers = forward_gathers(stage, accum)
+    forward_threshold = w.line("前向那趟的门槛", tokens * (pass_time / forward), "token", 5) if gathers else None
+    exposed = w.line("前向收集露出", gathers * larger(quantity(0, "s"), pass_time - forward), "s") if gathers else None
     step = w.line("一步至少", larger(compute, comm), "s")
     best = w.line("效率，全重叠", smaller(quantity(1), compute / comm) if comm.value else quantity(100, "%"), "%")
     worst = w.line("效率，不重叠", compute / (compute + comm), "%")
@@ -132,11 +141,12 @@ def zero_comm(
         values={
             "volume_psi": round(passes.value), "volume_vs_ddp": passes.value / volume_passes(0, 1, True), "comm_gb": sent, "comm_s": comm,
             "compute_s": compute, "comm_over_compute": ratio, "hidden": comm.value <= compute.value, "step_s": step,
-            "efficiency_max_pct": best, "efficiency_min_pct": worst, "threshold_tokens": threshold, "hsdp_states_gb": states, "hsdp_inter_gb": inter,
+            "efficiency_max_pct": best, "efficiency_min_pct": worst, "threshold_tokens": threshold,
+            "forward_threshold_tokens": forward_threshold, "forward_exposed_s": exposed, "hsdp_states_gb": states, "hsdp_inter_gb": inter,
         },
         lines=w.lines,
-        verdict=_verdict(stage, n_dp, accum, grads_reduced_once, comm, compute, best, threshold, _shard_advice(gpu, n_dp, shard, states)),
-        notes=(*_about_ddp(stage), *notes),
+        verdict=_verdict(stage, n_dp, accum, grads_reduced_once, comm, compute, best, threshold, _shard_advice(gpu, n_dp, shard, states), forward_threshold, exposed),
+        notes=(*_about_ddp(stage), *_kept_gradients(stage, accum, grads_reduced_once, copy, gpu), *notes),
     )  # fmt: skip
 
 
@@ -160,16 +170,32 @@ def _about_ddp(stage: int) -> tuple[str, ...]:
     return ("这里按整步都能藏来算。DDP 的 all-reduce 只能藏在反向后面，门槛更高，看 ddp-scaling。",) if stage == 0 else ()
 
 
-def _verdict(stage: int, n_dp: int, accum: int, once: bool, comm: Quantity, compute: Quantity, best: Quantity, threshold: Quantity, shard: str) -> str:
+def _kept_gradients(stage: int, accum: int, once: bool, copy: Quantity, gpu: Accelerator) -> tuple[str, ...]:
+    """Reducing once keeps whole gradients until the last micro-batch."""
+    if stage < 2 or accum == 1 or not once:
+        return ()
+    price = "，放不下，只能每个 micro-batch 归约一次" if copy.value > gpu.memory_bytes else "，显存回到 ZeRO-1" if stage == 2 else ""
+    return (f"梯度攒到最后，攒着的就是整份：BF16 每卡 {copy.text}{price}。",)
+
+
+def _verdict(
+    stage: int, n_dp: int, accum: int, once: bool, comm: Quantity, compute: Quantity, best: Quantity, threshold: Quantity, shard: str,
+    forward_threshold: Quantity | None, exposed: Quantity | None,
+) -> str:  # fmt: skip
     if n_dp == 1:
         return "一张卡没有通信。"
     least = format_number(round(threshold.value))
     head = f"{STAGE_NAMES[stage]}，通信 {comm.text}，计算 {compute.text}。"
     margin = compute.value / comm.value
     if margin >= 1:
-        return head + ("藏得住，可是刚够，" if margin < 1.1 else "藏得住，") + f"门槛是每个 micro-batch {least} token。"
+        fits = ("藏得住，可是刚够，" if margin < 1.1 else "藏得住，") + f"门槛是每个 micro-batch {least} token"
+        if forward_threshold is None or exposed is None or not exposed.value:
+            return head + fits + "。"
+        return head + "整步合起来" + fits + f"；可前向那趟收集要 {format_number(round(forward_threshold.value))} token，现在露出 {exposed.text}。"
+    if forward_threshold is not None:
+        least = format_number(round(max(threshold.value, forward_threshold.value)))
     advice = head + f"藏不住，效率最多 {best.text}：每个 micro-batch 至少 {least} token"
+    once_only = "，或把梯度攒到最后才归约（显存也要加上整份梯度）" if accum > 1 and not once else ""
     if stage < 3:
-        return advice + "，或多累积几个 micro-batch 再同步。"
-    once_only = "，或把梯度攒到最后才归约" if accum > 1 and not once else ""
+        return advice + (once_only or "，或多累积几个 micro-batch 再同步") + "。"
     return advice + once_only + shard + "。多累积顶多摊薄梯度那一趟：参数每个 micro-batch 都要重新收集。"

@@ -22,7 +22,7 @@ OPTIMIZERS = {
     "2": "2：8 位 m、v，无主权重", "0": "0：纯 SGD",
 }  # fmt: skip
 COUNTS = tuple(2**k for k in range(17))
-COST = {0: "不用切。", 1: "通信量和 DDP 一样，白省。", 2: "通信量和 DDP 一样，白省。", 3: "通信量是 DDP 的 1.5 倍，梯度累积时更多。"}
+COST = {0: "不用切。", 1: "通信量和 DDP 一样，白省。", 2: "通信量和 DDP 一样，白省；梯度累积时多几趟。", 3: "通信量是 DDP 的 1.5 倍，梯度累积时更多。"}
 
 
 def _chart(
@@ -99,7 +99,8 @@ def _shown(run: Run) -> int:
         "ZeRO-1 = (w + g + K/n)·Ψ；ZeRO-2 = (w + (g + K)/n)·Ψ；ZeRO-3 = (w + g + K)/n·Ψ",
         "放主机：搬 (w + g)·Ψ ÷ PCIe；更新 28·Ψ ÷ 内存带宽",
     ),
-    assumptions=("均分，没有补齐", "放得下 = 状态 + 激活等 ≤ 标称容量（1 GB = 1e9 字节）", "CPU 上的 Adam：读 FP32 梯度 4，读写主权重、m、v 各 8，共 28 字节"),
+    assumptions=("均分，没有补齐", "放得下 = 状态 + 激活等 ≤ 标称容量（1 GB = 1e9 字节）", "CPU 上的 Adam：读 FP32 梯度 4，读写主权重、m、v 各 8，共 28 字节",
+                 "放主机按一张卡拿整份算：n 张卡各搬一片，每条 PCIe 的时间 ÷ n；同一台的内存是共用的，不变"),
     leaves_out="不算激活、碎片、补齐、ZeRO-3 收集来的参数（看 fsdp-peak）和 NCCL 缓冲（约 0.5–2 GB，未核实）：每卡一般少算 2–8 GB。",
     sources=("Rajbhandari et al. 2020（ZeRO）§3、§5，Table 1、Fig. 1", "每参数几字节：第 06 章的 bytes-per-param"),
 )  # fmt: skip

@@ -30,7 +30,7 @@ def stage_bytes_per_param(stage: int, weight: N, grad: N, optimizer: N, ranks: N
 PASSES: dict[int, tuple[tuple[str, Callable[[int, bool], int]], ...]] = {
     0: (("reduce-scatter 梯度", lambda k, once: 1), ("all-gather 梯度", lambda k, once: 1)),
     1: (("reduce-scatter 梯度", lambda k, once: 1), ("all-gather 新参数", lambda k, once: 1)),
-    2: (("reduce-scatter 梯度", lambda k, once: 1), ("all-gather 新参数", lambda k, once: 1)),
+    2: (("reduce-scatter 梯度", lambda k, once: 1 if once else k), ("all-gather 新参数", lambda k, once: 1)),
     3: (
         ("all-gather 参数，前向", lambda k, once: k),
         ("all-gather 参数，反向", lambda k, once: k),
@@ -41,13 +41,18 @@ PASSES: dict[int, tuple[tuple[str, Callable[[int, bool], int]], ...]] = {
 
 
 def volume_passes(stage: int, micro_batches: int, reduced_once: bool) -> int:
-    """All passes of an optimizer step: 2, or 2k + 1 (3k when every micro-batch reduces its gradients) at stage 3."""
+    """All passes of an optimizer step: 2 (stage 2: k + 1 when every micro-batch reduces its gradients), or 2k + 1 (then 3k) at stage 3."""
     return sum(count(micro_batches, reduced_once) for _, count in PASSES[stage])
 
 
 def best_step(compute: float, comm: float) -> float:
     """Lower bound of a step: perfect overlap."""
     return max(compute, comm)
+
+
+def forward_gathers(stage: int, micro_batches: int) -> int:
+    """Gathers of an optimizer step that only the forward pass of one micro-batch can hide: new parameters once, or every time at stage 3."""
+    return (0, 1, 1, micro_batches)[stage]
 
 
 def hybrid_states(states: N, shard: N) -> N:
