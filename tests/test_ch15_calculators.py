@@ -343,6 +343,7 @@ def test_charts_change_with_the_inputs():
         ("infer-two-phases", "batch=64 prompt_tokens=4096", "先压 KV"),
         ("infer-two-phases", "gpu=h20 batch=200 prompt_tokens=64 output_tokens=64", "卡在算力"),
         ("infer-two-phases", "output_tokens=1", "全是 prefill"),
+        ("infer-two-phases", "measured_size_gib=14.96 measured_tok_s=29.17", "实测折成 468.56 GB/s，MBU 13.99%"),
         ("critical-batch", "", "够不着拐点"),
         ("critical-batch", "gpu=h20 context_tokens=512 batch=4096", "已经过了"),
         ("critical-batch", "gpu=h20 context_tokens=512", "还在带宽那边"),

@@ -200,7 +200,7 @@ def infer_two_phases(
             "largest_batch": largest, "attention_share_pct": attention_share,
         },
         lines=w.lines,
-        verdict=_verdict(ttft, tpot, whole, share, output_tokens) + _advice(reading, computing, step_weights, kv, decode_mfu, batch, largest),
+        verdict=_seen(effective, mbu) + _verdict(ttft, tpot, whole, share, output_tokens) + _advice(reading, computing, step_weights, kv, decode_mfu, batch, largest),
         resolved=_resolved(model, gpu, shape, n_layers, n_heads, n_kv_heads, head_dim, n_mat_params, n_total_params, peak_tflops, bandwidth_gb_s, memory_gb),
         notes=_notes(model, held, mbu, mbu_decode),
         trace=Trace(shape, engine, largest),
@@ -240,6 +240,10 @@ def _resolved(model: Model, gpu: Accelerator, shape: Shape, *typed: float | None
     return {name: value for name, value, given in zip(names, taken, typed, strict=True) if given is None}
 
 
+def _seen(effective: Quantity | None, mbu: Quantity | None) -> str:
+    return f"实测折成 {effective.text}，MBU {mbu.text}。" if effective is not None and mbu is not None else ""
+
+
 def _verdict(ttft: Quantity, tpot: Quantity, whole: Quantity, share: Quantity, output: int) -> str:
     if output == 1:
         return f"只出一个 token：{ttft.text} 全是 prefill。"
@@ -267,5 +271,5 @@ def _notes(model: Model, held: int, mbu: Quantity | None, assumed: float) -> tup
     if mbu is not None and mbu.value > 1:
         notes.append("实测折出的带宽超过了这张卡的标称：核对卡型号、模型大小，和吞吐是不是含了 prefill。")
     elif mbu is not None:
-        notes.append(f"实测 MBU 是 {mbu.text}，上面的时间按 {format_number(100 * assumed)}% 算。")
+        notes.append(f"时间仍按 MBU {format_number(100 * assumed)}% 算，不是你的实测。")
     return tuple(notes)

@@ -63,10 +63,10 @@ def kv_cache_saving(*, model: Model, prompt_tokens: int, output_tokens: int) -> 
     two, params = quantity(2, "FLOP"), quantity(shape.matmul_params, "params")
     prompt, output = quantity(prompt_tokens), quantity(output_tokens)
     last = prompt_tokens + output_tokens - 1
-    once = w.line("有 cache，过模型的 token", prompt + output - 1, "token", 9)
-    again = w.line("没有，过模型的 token", without_cache_tokens(prompt, output), "token", 9)
-    kept = _work(w, "有", two, params, once, prompt_attention(shape, last))
-    redone = _work(w, "没有", two, params, again, _redone_attention(shape, prompt_tokens, last))
+    once = w.line("有 cache · token", prompt + output - 1, "token", 9)
+    again = w.line("没有 cache · token", without_cache_tokens(prompt, output), "token", 9)
+    kept = _work(w, "有 cache", two, params, once, prompt_attention(shape, last))
+    redone = _work(w, "没有 cache", two, params, again, _redone_attention(shape, prompt_tokens, last))
     ratio = w.line("差", redone / kept, "×")
     return Result(
         values={
@@ -82,9 +82,9 @@ def _redone_attention(shape: Shape, first: int, last: int) -> float:
 
 
 def _work(w: Worked, name: str, two: Quantity, params: Quantity, tokens: Quantity, attention: float) -> Quantity:
-    linear = w.line(f"{name}：过权重", prefill_flops(two, params, tokens, quantity(1)), "TFLOP", 6)
-    w.say(f"{name}：attention → {format_number(attention / TB, digits=6)} TFLOP")
-    return w.line(f"{name}：合计", linear + quantity(attention / TB, "TFLOP"), "TFLOP", 5)
+    linear = w.line(f"{name} · 过权重", prefill_flops(two, params, tokens, quantity(1)), "TFLOP", 6)
+    w.say(f"{name} · attention → {format_number(attention / TB, digits=6)} TFLOP")
+    return w.line(f"{name} · 合计", linear + quantity(attention / TB, "TFLOP"), "TFLOP", 5)
 
 
 def _verdict(kept: Quantity, redone: Quantity, ratio: Quantity, output: int) -> str:
