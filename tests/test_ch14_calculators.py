@@ -375,7 +375,7 @@ class TestPlanSearch:
         r = run("plan-search").values
         assert len(r["rejected"]) == 29
         assert all(row["why"] for row in r["rejected"])
-        plain = next(row for row in r["rejected"] if row["tp"] == 1 and row["dp"] == 64 and row["zero"] == 3 and row["recompute"] == "none")
+        plain = next(row for row in r["rejected"] if row["plan"] == "TP1·DP64，ZeRO-3")
         assert "激活 180 GB 最大" in plain["why"]
         uneven = run("plan-search", "n_gpus=96 global_batch=64").values["rejected"]
         assert any("batch 64 不能被 dp 96 整除" in row["why"] for row in uneven)

@@ -131,9 +131,6 @@ def _cell(trace: Trace, tp: int, pp: int) -> tuple[float | None, str]:
     return None, next((text for reason, text in (("memory", "超"), ("shape", "切不开"), ("batch", "不匀")) if reason in reasons), "")
 
 
-_DEGREES = (("tp", "TP", ""), ("pp", "PP", ""), ("cp", "CP", ""), ("dp", "DP", ""), ("zero", "ZeRO", ""), ("recompute", "重算", ""))
-
-
 @calculator(
     title="帮我搜一套",
     question="这么多卡，TP、CP、PP、DP、ZeRO、重算怎么配最快，又装得下？",
@@ -170,8 +167,12 @@ _DEGREES = (("tp", "TP", ""), ("pp", "PP", ""), ("cp", "CP", ""), ("dp", "DP", "
         Output("best_tok_s_per_gpu", "每卡吞吐", "token/s", main=True),
         Output("best_mfu_pct", "MFU", "%", main=True),
         Output("best_total_gb", "每卡共", "GB"),
-        Output("top", "最快的十套", main=True, columns=(*_DEGREES, ("step_s", "一步", "s"), ("states_gb", "状态", "GB"), ("act_gb", "激活", "GB"), ("mfu_pct", "MFU", "%"), ("tok_s_per_gpu", "每卡", "token/s")), digits=3),
-        Output("rejected", "被淘汰的，和原因", columns=(*_DEGREES, ("why", "原因", ""), ("total_gb", "共", "GB"), ("step_s", "不然一步", "s")), digits=3),
+        Output("best", "最快的十套", main=True, digits=3, columns=(("plan", "怎么切", ""), ("step_s", "一步", "s"), ("total_gb", "每卡", "GB"))),
+        Output("top", "最快的十套，全部数字", digits=3, columns=(
+            ("tp", "TP", ""), ("pp", "PP", ""), ("cp", "CP", ""), ("dp", "DP", ""), ("zero", "ZeRO", ""), ("recompute", "重算", ""), ("step_s", "一步", "s"),
+            ("states_gb", "状态", "GB"), ("act_gb", "激活", "GB"), ("mfu_pct", "MFU", "%"), ("tok_s_per_gpu", "每卡", "token/s"),
+        )),
+        Output("rejected", "被淘汰的，和原因", digits=3, columns=(("plan", "怎么切", ""), ("why", "原因", ""), ("total_gb", "每卡", "GB"), ("step_s", "不然一步", "s"))),
     ),
     chart=_chart,
     formula=(
@@ -202,17 +203,20 @@ def plan_search(
 
     batch, per_token = global_batch * seq, model_flops_per_token(job.params, float(job.shape.layers), float(job.shape.width), float(seq))
 
-    def row(plan: Plan) -> Row:
+    def numbers(plan: Plan) -> Row:
         e = plan.numbers
         assert e is not None
         speed = batch / (e.step * n_gpus)
         useful = {"mfu_pct": 100 * speed * per_token / gpu.dense_flops, "tok_s_per_gpu": speed}
-        return {**_degrees(plan.layout), "step_s": e.step, "states_gb": e.states / GB, "act_gb": e.activations / GB, **useful}
+        lay, recompute = plan.layout, "full" if plan.layout.recompute else "none"
+        degrees: Row = {"tp": lay.tp, "pp": lay.pp, "cp": lay.cp, "dp": lay.dp, "zero": lay.zero, "recompute": recompute}
+        return {**degrees, "step_s": e.step, "states_gb": e.states / GB, "act_gb": e.activations / GB, **useful}
 
-    def rejected_row(plan: Plan) -> Row:
-        e = plan.numbers
-        return {**_degrees(plan.layout), "why": plan.why, "total_gb": e.total / GB if e else None, "step_s": e.step if e else None}
-
+    top = [numbers(p) for p in legal[:SHOWN]]
+    shown: list[Row] = [{"plan": p.name, "step_s": p.step, "total_gb": p.total / GB} for p in legal[:SHOWN]]
+    thrown_out: list[Row] = [
+        {"plan": p.name, "why": p.why, "total_gb": p.total / GB if p.numbers else None, "step_s": p.step if p.numbers else None} for p in rejected
+    ]
     best, without = legal[0], [p for p in legal if not p.layout.recompute]
     w = Worked()
     w.say(f"逐个配 tp、cp、pp、ZeRO、重算 → {len(plans)} 个候选")
@@ -228,19 +232,15 @@ def plan_search(
             "n_candidates": len(plans), "n_legal": len(legal), "n_legal_no_recompute": len(without),
             "rejected_batch": counts["batch"], "rejected_shape": counts["shape"], "rejected_memory": counts["memory"],
             "best_tp": best.layout.tp, "best_pp": best.layout.pp, "best_cp": best.layout.cp, "best_dp": best.layout.dp, "best_zero": best.layout.zero,
-            "best_recompute": _degrees(best.layout)["recompute"], "best_step_s": best.step, "best_tok_s_per_gpu": speed, "best_mfu_pct": mfu, "best_total_gb": best.total / GB,
-            "top": [row(p) for p in legal[:SHOWN]], "rejected": [rejected_row(p) for p in rejected],
+            "best_recompute": top[0]["recompute"], "best_step_s": best.step, "best_tok_s_per_gpu": speed, "best_mfu_pct": mfu, "best_total_gb": best.total / GB,
+            "top": top,
+            "best": shown, "rejected": thrown_out,
         },
         lines=w.lines,
         verdict=_verdict(legal, rejected, n_gpus),
         notes=_notes(gpu, capacity, best),
         trace=Trace(legal, rejected),
     )  # fmt: skip
-
-
-def _degrees(layout: Layout) -> Row:
-    recompute = "full" if layout.recompute else "none"
-    return {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "dp": layout.dp, "zero": layout.zero, "recompute": recompute}
 
 
 def _nothing(rejected: list[Plan], counts: Counter[str], capacity: float, margin: float, allow_recompute: bool) -> Refusal:

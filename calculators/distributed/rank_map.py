@@ -18,10 +18,10 @@ from calculators.formulas.layout import ELEM_BYTES, Job, coordinates, dp_traffic
 from calculators.formulas.tensor import ALL_REDUCES, kv_heads_per_gpu, message_bytes, near
 
 ORDERS = {
-    "tp-cp-pp-dp": "TP、CP、PP、DP（从里到外）",
-    "pp-tp-cp-dp": "PP、TP、CP、DP",
-    "dp-tp-cp-pp": "DP、TP、CP、PP",
-    "dp-pp-cp-tp": "DP、PP、CP、TP（整个倒过来）",
+    "tp-cp-pp-dp": "TP·CP·PP·DP",
+    "pp-tp-cp-dp": "PP·TP·CP·DP",
+    "dp-tp-cp-pp": "DP·TP·CP·PP",
+    "dp-pp-cp-tp": "DP·PP·CP·TP，倒过来",
 }
 KINDS = ("tp", "cp", "pp", "dp")
 MOST_DRAWN = 512
@@ -59,7 +59,7 @@ def _chart(run: Run, *, rank: int, gpus_per_node: int, **_: object) -> tuple[Cha
     used = [move for move in trace.moves if move.gb]
     times = BarChart(
         "每步搬的字节，落在哪条链路上",
-        "竖着比：同样的字节，换一种排布，落到网卡上就要几倍的时间。这里只算搬，不管藏不藏得住。",
+        "条长是搬完的时间，旁边是字节。同样的字节，落到网卡上就要几倍的时间。这里不管藏不藏得住。",
         Axis("时间", "s"),
         tuple(Bar(f"{move.kind}，{move.link}", (Part("搬", move.seconds),), f"{format_number(move.gb, digits=3)} GB") for move in used),
     )
