@@ -73,7 +73,7 @@ def _chart(run: Run, *, context_tokens: int, tpot_slo_ms: float, **_: object) ->
         integer("context_tokens", "每条上下文", 1024, "token", low=1, high=1_000_000, kind="tokens", stops=powers_of_two(128, 131072)),
         integer("kv_pool_tokens", "KV 池", 455_808, "token", low=1, high=1_000_000_000, stops=log_stops(1000, 10_000_000, 5), help="第 16 章「KV 容量」算出的 token 数，或 vLLM 启动日志里的 GPU KV cache size"),
         number("tpot_slo_ms", "TPOT 上限", 20, "ms", low=0.1, high=10_000, stops=(5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 100)),
-        integer("batch", "batch", 0, "request", low=0, high=MOST_BATCH, stops=(0, *powers_of_two(1, 1024)), help="0：KV 池能放的最大"),
+        integer("batch", "batch", 0, low=0, high=MOST_BATCH, stops=(0, *powers_of_two(1, 1024)), help="0：KV 池能放的最大"),
         number("mfu", "算力利用率", 0.5, low=0.05, high=1, more=True, kind="fraction", stops=linear_stops(0.05, 1, 0.05)),
         number("mbu", "带宽利用率", 0.8, low=0.05, high=1, more=True, kind="fraction", stops=linear_stops(0.05, 1, 0.05)),
         number("weight_bytes", "每参数字节", 2, "B", low=0.5, high=4, more=True, stops=(0.5, 1, 2, 4)),
@@ -126,8 +126,8 @@ def batch_tradeoff(
     weights = w.line("一步读权重", quantity(weights_read(shape, float(used)), "params") * quantity(weight_bytes, "B"), "GB")
     each = quantity(kv_request(shape, kv_bytes, float(context_tokens)) / 1e6, "MB", 6)
     w.say(f"一条的 KV → {each.text}")
-    reading = w.line(f"batch {used}：读", step_seconds(weights, w.line("一步读 KV", count * each, "GB"), bandwidth), "ms")
-    w.say(f"batch {used}：算 → {quantity(1e3 * compute, 'ms', 4).text}")
+    reading = w.line(f"读（batch {used}）", step_seconds(weights, w.line("一步读 KV", count * each, "GB"), bandwidth), "ms")
+    w.say(f"算（batch {used}） → {quantity(1e3 * compute, 'ms', 4).text}")
     now = w.line("TPOT", larger(reading, Quantity(compute, quantity(1e3 * compute, "ms", 4).text)), "ms")
     rate = w.line("吞吐", quantity(used, "token", 10) / now, "token/s", 5)
     slo_tpot, slo_rate = (tpot(b_slo), b_slo / tpot(b_slo)) if b_slo else (None, 0.0)

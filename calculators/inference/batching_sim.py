@@ -118,7 +118,7 @@ def _busy_curve(stays: Sequence[Stay], until: int) -> tuple[tuple[float, float],
     inputs=(
         choice("length_dist", "输出长度", "exponential", tuple(NAMES), labels=NAMES),
         integer("batch", "槽位 B", 32, low=1, high=512, stops=powers_of_two(1, 512)),
-        integer("n_requests", "请求数", 512, low=1, high=5000, stops=(1, 8, 32, 64, 128, 256, 512, 1024, 2048, 5000)),
+        integer("n_requests", "请求数", 512, "request", low=1, high=5000, stops=(1, 8, 32, 64, 128, 256, 512, 1024, 2048, 5000)),
         integer("mean_tokens", "平均输出", 256, "token", low=2, high=4096, kind="tokens", more=True, stops=powers_of_two(2, 4096)),
         integer("max_tokens", "最长输出", 2048, "token", low=2, high=32768, kind="tokens", more=True, stops=powers_of_two(2, 32768), help="max_tokens：到了就截断"),
         integer("at_step", "看到第几步", 0, "step", low=0, high=200_000_000, stops=AT, help="拖动一步步看；0：画到底"),
@@ -158,6 +158,11 @@ def batching_sim(*, length_dist: str, batch: int, n_requests: int, mean_tokens: 
     until = min(at_step, ends[0]) if at_step else ends[0]
     shown = min(at_step, ends[0]) if at_step else ends[1]
 
+    rows = [_state(STATIC, static, shown, batch), _state(CONTINUOUS, continuous, shown, batch)]
+    seen = (
+        f"第 {shown} 步：" + "，".join(f"{row['schedule']}有 {row['busy']} 个槽在出 token、{row['waiting']} 条在排队" for row in rows) + "。" if at_step else ""
+    )
+
     w = Worked()
     w.say(f"{n_requests} 条，种子 {seed} → 共 {format_number(total, digits=9)} token，最长 {format_number(max(tokens), digits=9)}")
     w.say(f"{-(-n_requests // batch)} 批，每批等最长的 → {format_number(ends[0], digits=9)} 步")
@@ -170,10 +175,10 @@ def batching_sim(*, length_dist: str, batch: int, n_requests: int, mean_tokens: 
         values={
             "speedup": speedup, "static_steps": ends[0], "continuous_steps": ends[1], "static_util_pct": static_util, "continuous_util_pct": continuous_util,
             "total_tokens": total, "static_wait_steps": _mean_wait(static), "continuous_wait_steps": _mean_wait(continuous),
-            "at": [_state(STATIC, static, shown, batch), _state(CONTINUOUS, continuous, shown, batch)],
+            "at": rows,
         },
         lines=w.lines,
-        verdict=_verdict(ends, tokens, batch, static_util.text, continuous_util.text, speedup.text),
+        verdict=seen + _verdict(ends, tokens, batch, static_util.text, continuous_util.text, speedup.text),
         trace=Film(static, continuous, until),
     )  # fmt: skip
 

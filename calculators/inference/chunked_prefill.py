@@ -39,7 +39,7 @@ def _chart(
         _timeline(mix, prompt_tokens, chunk_tokens - taken),
         LineChart(
             "切得越大，别人的一步越长",
-            "横轴是对数。左边是平的：块小的时候，算 prefill 的时间藏在读权重后面；拐点过后一路往上。",
+            "横轴是对数。左边平的那段，算 prefill 的时间藏在读权重和 KV 的后面；过了拐点一路往上。",
             axis,
             Axis("最长的一步", "ms", low=0),
             (Series("最长的一步", tuple((c, 1e3 * a) for c, a, _ in points), emphasis=True),),
@@ -48,7 +48,7 @@ def _chart(
         ),
         LineChart(
             "切得越小，自己的 prompt 越慢",
-            "每一块都要把权重重读一遍。块小过拐点以后，每减半，prompt 就慢一倍。",
+            "每一块都要把权重重读一遍。块小过上图的拐点以后，每减半，prompt 差不多慢一倍。",
             axis,
             Axis("整条 prompt", "ms", low=0),
             (Series("整条 prompt", tuple((c, 1e3 * b) for c, _, b in points), emphasis=True),),
@@ -113,7 +113,7 @@ def _timeline(mix: Mix, prompt: int, size: int) -> Timeline:
         Output("unchunked_stall_ms", "不切，一步卡住", "ms", main=True),
         Output("decode_only_ms", "只解码的一步", "ms", main=True),
         Output("prompt_ms", "整条 prompt 要", "ms", main=True),
-        Output("free_budget_tokens", "白搭的 prefill", "token", main=True, digits=6),
+        Output("free_budget_tokens", "免费捎带的 prefill", "token", main=True, digits=6),
         Output("stall_ratio", "不切 ÷ 只解码", "×"),
         Output("chunk_ratio", "切块 ÷ 只解码", "×"),
         Output("prompt_overhead_pct", "prompt 慢了", "%"),
@@ -123,7 +123,7 @@ def _timeline(mix: Mix, prompt: int, size: int) -> Timeline:
     formula=(
         "一步 = max((读的参数 × 字节 + B × 每条 KV) ÷ 有效带宽，2N(p + B) ÷ 有效算力)，p 是这一步的 prompt token",
         "整条 prompt = 各块之和；最后一块是零头",
-        "白搭的 prefill = ⌊只解码时读的时间 × 有效算力 ÷ 2N⌋ − B",
+        "免费捎带的 prefill = ⌊只解码时读的时间 × 有效算力 ÷ 2N⌋ − B",
         "算上 attention：再加这一块对前文的 4·a·(Λ2(r + p) − Λ2(r))、解码的 B·4·a·Λ(c)，字节再加前文的 KV",
     ),
     assumptions=("读和算完全重叠，一步取长的那个", "N：参与矩阵乘的激活参数，不含输入 embedding；MoE 按均匀、独立的路由读专家", "prefill 期间解码的请求数和上下文不变"),
@@ -173,10 +173,10 @@ def chunked_prefill(
     chunk_ratio = w.line("切块 ÷ 只解码", _ms(longest) / plain, "×")
     overhead = w.line("prompt 慢了", _ms(prompt_s, 6) / _ms(stall.value, 6) - quantity(1), "%")
     per_token = w.line("一个 token 的线性层", mixed_flops(two, params, quantity(1)), "GFLOP")
-    free = w.line("白搭的 prefill", free_budget(reading, flops_per_s, per_token, batch))
+    free = w.line("免费捎带的 prefill", free_budget(reading, flops_per_s, per_token, batch))
     if free.value < 0:
         free = quantity(0)
-        w.say("解码自己的计算已经盖不住 → 白搭 0 token")
+        w.say("解码自己的计算已经盖不住 → 免费捎带 0 token")
     return Result(
         values={
             "chunk_step_ms": 1e3 * longest, "unchunked_stall_ms": stall, "decode_only_ms": plain, "prompt_ms": 1e3 * prompt_s, "free_budget_tokens": int(free.value),
