@@ -474,6 +474,14 @@ class TestPagedSim:
             assert len(film.lanes) == 4
             assert all(0 <= s.start < s.end <= 15_728 for s in film.spans)
             assert all(len(s.points) <= 200 for s in batch.series)
+            for lane in range(4):
+                mine = [s for s in film.spans if s.lane == lane]
+                assert mine[0].start == 0
+                assert mine[-1].end == pytest.approx(15_728)
+                assert all(a.end == b.start for a, b in pairwise(mine))
+            useful = [sum(s.end - s.start for s in film.spans if s.lane == lane and s.tone == 0) / 15_728 for lane in (0, 3)]
+            assert useful[0] < 0.4
+            assert useful[1] > 0.9
             maps.append(film.spans)
         assert maps[0] != maps[1] != maps[2]
 

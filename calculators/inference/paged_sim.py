@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from calculators.core.calculator import Output, Result, Run, calculator
 from calculators.core.charts import Axis, Bar, BarChart, Chart, LineChart, Part, Series, Span, Timeline
@@ -13,9 +14,11 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Worked, quantity
 from calculators.formulas.paging import Film, Hold, Request, contiguous, paged
 
-POLICIES = {"max": "按最长预留", "pow2": "预留到 2 的幂", "oracle": "神谕：正好够", "paged": "分页"}
+POLICIES = {"max": "按最长预留", "pow2": "预留到 2 的幂", "oracle": "神谕（正好够）", "paged": "分页"}
 PARTS = ("有用：真存着 token", "预留：以后会用到", "内部碎片：永远用不到", "外部碎片：谁也没拿到")
 MOST_POINTS = 150
+CELLS = 250
+"""Of the map: a cell is about a pixel on a phone."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,18 @@ def _chart(run: Run, *, moment_pct: float, **_: object) -> tuple[Chart, ...]:
     if not bars:
         return ()
     spans: list[Span] = []
-    lanes = []
-    for lane, (policy, film) in enumerate(shown.items()):
+    moments = []
+    for lane, film in enumerate(shown.values()):
         time, holds = film.frames[round(moment_pct / 100 * (len(film.frames) - 1))]
-        lanes.append(f"{POLICIES[policy]}，第 {format_number(time)} 步")
+        moments.append(format_number(time))
         spans += [Span(lane, a, b, tone=tone) for a, b, tone in _stretches(holds(), films.pool)]
     return (
         BarChart("池子都花在哪", "按时间平均。第一段才是真存着的 token，其余三段是三种浪费。", Axis("占 KV 池", "%", low=0, high=100), bars),
         Timeline(
             "这一刻，池子长什么样",
-            "横着是 KV 池的地址。拖「看哪一刻」，看请求进出时洞怎么出来。分页的块散在各处，图上只看得见填没填满。",
+            f"横着是 KV 池的地址，从上到下分别是第 {'、'.join(moments)} 步。拖「看哪一刻」，看请求进出时洞怎么出来。",
             Axis("KV 池的槽", "token"),
-            tuple(lanes),
+            tuple(POLICIES[p] for p in shown),
             tuple(spans),
             PARTS,
         ),
@@ -80,23 +83,19 @@ def _thin(film: Film) -> tuple[tuple[float, float], ...]:
 
 
 def _stretches(holds: list[Hold], pool: int) -> list[tuple[float, float, int]]:
-    """The pool in address order as stretches of one use; neighbours of a kind run together."""
-    cuts: list[tuple[int, int, int]] = []
+    """The pool in address order as stretches of one use: ``CELLS`` cells, each shown as what fills most of it."""
+    size = pool / CELLS
+    filled = [[0.0] * len(PARTS) for _ in range(CELLS)]
     end = 0
-    for hold in holds:
+    for hold in (*holds, Hold(pool, 0, 0, 0)):
         edges = (end, hold.at, hold.at + hold.useful, hold.at + hold.whole, hold.at + hold.asked)
-        cuts += [(a, b, tone) for a, b, tone in zip(edges, edges[1:], (3, 0, 1, 2), strict=False) if b > a]
+        for (start, stop), tone in zip(pairwise(edges), (3, 0, 1, 2), strict=True):
+            for cell in range(int(start / size), min(CELLS, int(stop / size) + 1)):
+                filled[cell][tone] += max(0.0, min(float(stop), (cell + 1) * size) - max(float(start), cell * size))
         end = hold.at + hold.asked
-    if pool > end:
-        cuts.append((end, pool, 3))
-    out: list[tuple[float, float, int]] = []
-    finest = pool / 400  # below a pixel: drawn with its neighbour
-    for a, b, tone in cuts:
-        if out and (out[-1][2] == tone or b - a < finest):
-            out[-1] = (out[-1][0], float(b), out[-1][2])
-        else:
-            out.append((float(a), float(b), tone))
-    return out
+    tones = [amounts.index(max(amounts)) for amounts in filled]
+    cuts = [i for i in range(CELLS) if i == 0 or tones[i] != tones[i - 1]]
+    return [(i * size, j * size, tones[i]) for i, j in pairwise([*cuts, CELLS])]
 
 
 @calculator(
