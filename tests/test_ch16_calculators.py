@@ -25,7 +25,7 @@ from calculators.inference.paged_sim import draw
 LOGS = Path(__file__).parent / "data" / "logs"
 EXACT = 0.0
 OPT_13B = "n_layers=40 n_heads=40 n_kv_heads=40 head_dim=128"
-HYBRID = "n_layers=64 n_heads=24 n_kv_heads=4 head_dim=256 kv_bytes=1 n_full_layers=16 window=0"
+HYBRID = "n_layers=64 n_kv_heads=4 head_dim=256 kv_bytes=1 n_full_layers=16 window=0"
 RTX_3090 = "model=llama-3.1-8b gpu_memory_gib=23.58 gpu_memory_utilization=0.9 weights_gib=17.06 other_gib=0.35 max_model_len=20000"
 
 
