@@ -105,6 +105,10 @@
   function adopt(card, text) {
     const control = card.querySelector("select[data-pastes]");
     if (!control) return;
+    if (!isConfig(text)) {
+      const message = "这不像一份 config.json：它以 { 开头、以 } 结尾；下面仍是改数以前的结果";
+      return card.mark(control, { message, error: true, placeholder: null, used: true });
+    }
     card.put({ [control.name]: text.trim() });
   }
 

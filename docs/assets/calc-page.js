@@ -33,6 +33,7 @@
     const frame = block.closest(".md-typeset__scrollwrap") ?? block; // the theme's frame around a wide table
     if (frame.matches("li, dd")) frame.append(note);
     else frame.after(note);
+    note.scrollIntoView({ block: "nearest" }); // at the foot of a phone's screen it would open unseen
     link.setAttribute("aria-expanded", "true");
     open = { link, note };
   }
@@ -113,6 +114,9 @@
       button.closest(".md-content")?.classList.toggle("figures-on", on);
     }
   }
+
+  // the theme's search dialog has no name for a screen reader
+  document.querySelector(".md-search")?.setAttribute("aria-label", "搜索");
 
   // each new page brings its own switch, hidden until somebody can work it
   function adopt() {

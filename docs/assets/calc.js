@@ -255,7 +255,10 @@
   }
 
   const ACTIONS = {
-    reset: (card) => card.put(Object.fromEntries(card.controls.map((control) => [control.name, control.dataset.given]))),
+    reset: (card) => {
+      card.put(Object.fromEntries(card.controls.map((control) => [control.name, control.dataset.given])));
+      card.querySelector('[data-act="copy"]').focus({ preventScroll: true }); // the button pressed is hidden now
+    },
     copy: (card) => card.copyAddress(),
     skip: (card) => card.guessed("skip", true),
   };
