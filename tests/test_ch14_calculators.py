@@ -282,6 +282,20 @@ class TestParallelPlan:
         assert any("126 层分 16 段，有 2 段少一层" in note for note in run("parallel-plan", "virtual_stages=1").notes)
         assert any("碎片" in note for note in run("parallel-plan", "seq=8704").notes)
 
+    def test_zero_2_says_what_it_counts_once(self):
+        """17 passes of 2·N/128 bytes at 45 GB/s against half of the backward pass; whole gradients are ZeRO-1's 12.98 − 6.69 GB."""
+        here = models()["llama-3.1-405b"].total_params / 128
+        slower = 17 * 127 / 128 * 2 * here / 45e9 - 16 * value("parallel-plan", "", "compute_ms") / 3e3
+        note = next(note for note in run("parallel-plan").notes if "ZeRO-2" in note)
+        for said in ("17 遍", f"再慢 {slower:.3g} 秒", "再加 6.29 GB"):
+            assert said in note
+        whole = value("parallel-plan", "zero_stage=1", "states_gb") - value("parallel-plan", "", "states_gb")
+        assert whole == pytest.approx(6.29, abs=5e-3)
+
+    @pytest.mark.parametrize("query", ["zero_stage=1", "zero_stage=3", "n_gpus=128 global_batch=1 virtual_stages=1", "virtual_stages=1 global_batch=128"])
+    def test_zero_2_says_nothing_where_it_costs_nothing(self, query):
+        assert not any("ZeRO-2" in note for note in run("parallel-plan", query).notes)
+
     def test_advice_when_it_does_not_fit_is_tried_out(self):
         said = run("parallel-plan", "zero_stage=1").verdict
         assert "换 ZeRO-2：73.81 GB" in said
@@ -474,6 +488,11 @@ class TestContextParallel:
     def test_short_sequences_do_not_hide(self):
         assert value("context-parallel", "seq=4096", "hidden") is False
         assert "藏不住" in run("context-parallel", "seq=4096").verdict
+
+    def test_allgather_is_exposed_ring_is_not(self):
+        """Llama 3 report §3.3.2: gathered first, exposed, but small: 1.398 of 7.412 ms."""
+        assert "先收齐再算要露出来，是注意力的 19%" in run("context-parallel").verdict
+        assert "露出来" not in run("context-parallel", "method=ring").verdict
 
     def test_attention_share_does_not_depend_on_cp(self):
         assert value("context-parallel", "cp=4", "attn_share_of_6n_pct") == pytest.approx(value("context-parallel", "", "attn_share_of_6n_pct"))

@@ -39,7 +39,7 @@ def _chart(run: Run, *, cp: int, method: str, balanced: bool, **_: object) -> tu
     comm, compute = (float(run.values[name]) for name in ("comm_ms", "attn_compute_ms"))  # type: ignore[arg-type]
     times = BarChart(
         "一层前向：收 K、V 和算注意力" if method != "ulysses" else "一层前向：换头和算注意力",
-        "all-gather 和 ring 能一边收一边算，短的藏在长的后面。Ulysses 要先换完才能算，两段相加。",
+        "ring 一边收一边算，短的藏在长的后面。all-gather 先收齐再算，要露出来，比注意力短得多就不碍事。Ulysses 先换完才能算，两段相加。",
         Axis("时间", "ms"),
         (
             Bar("通信", (Part("通信", comm),), f"{format_number(comm)} ms"),
@@ -96,7 +96,7 @@ def _mask(cp: int, balanced: bool) -> Grid:
         Output("traffic_layer_mb", "每卡每层收到", "MB", main=True),
         Output("comm_ms", "收完要", "ms", main=True),
         Output("attn_compute_ms", "一层的注意力", "ms", main=True),
-        Output("hidden", "藏得住", main=True),
+        Output("hidden", "比注意力短，叠得住", main=True),
         Output("imbalance", "最忙的一卡，是平均的", "×", main=True),
         Output("imbalance_contiguous", "连续切的话", "×"),
         Output("efficiency_contiguous_pct", "连续切的效率", "%"),
@@ -109,7 +109,7 @@ def _mask(cp: int, balanced: bool) -> Grid:
         "注意力 = 4 × (s/c) × s × a·d × ½ ÷ (tp × 峰值 × 几成)",
         "因果、连续切：最后一卡干 (2c − 1)/c 倍，效率 c/(2c − 1)",
     ),
-    assumptions=("BF16，一层的一次前向；因果掩码，注意力只算一半", "KV 头比 tp 少就复制，每卡至少一个"),
+    assumptions=("BF16，一层的一次前向；因果掩码，注意力只算一半", "叠得住 = 收得比算得快；all-gather 常常先收后算（Llama 3），那就不叠", "KV 头比 tp 少就复制，每卡至少一个"),
     leaves_out="不算反向再收一遍、块切小以后 kernel 变慢、每一步的延迟。藏不藏得住差 ±30%。",
     sources=("Llama 3 报告 §3.3.2：all-gather K、V，2c 段首尾配对", "Jacobs et al. 2023（DeepSpeed-Ulysses）、Liu et al. 2023（ring attention）：凭记忆，没有对过原文"),
 )  # fmt: skip
@@ -177,9 +177,14 @@ def _verdict(cp: int, method: str, mine: Quantity, traffic: Quantity, comm: Quan
     said = f"每卡 {mine.text}。每层收 {traffic.text}，{comm.text}；一层的注意力 {compute.text}。"
     if method == "ulysses":
         return said + "Ulysses 换完头才能算，这段时间藏不住。"
+    if hidden and method == "allgather":
+        share = format_number(100 * comm.value / compute.value, digits=2)
+        return said + f"收得比算得快：分块边收边算就藏得住，先收齐再算要露出来，是注意力的 {share}%。"
     if hidden:
         return said + "藏得住。"
-    return said + f"藏不住，每层露出 {format_number((comm.value - compute.value) * 1e3, digits=3)} ms：每卡的 token 多了才藏得住，序列不长就少开几路 cp。"
+    whole = "，先收齐再算就全露出来" if method == "allgather" else ""
+    left = format_number((comm.value - compute.value) * 1e3, digits=3)
+    return said + f"藏不住，边收边算每层也要露出 {left} ms{whole}：每卡的 token 多了才藏得住，序列不长就少开几路 cp。"
 
 
 def _evenness(cp: int, method: str, even: bool, contiguous: Quantity, efficiency: Quantity) -> str:

@@ -124,7 +124,7 @@ def _chart(run: Run, *, gpu: Accelerator, **_: object) -> tuple[Chart, ...]:
         "DP 搬 2 遍参数；ZeRO-3 搬 2m + 1 遍。能藏在半个反向里，ZeRO-3 藏在一半的计算里",
         "MFU = token/s × (6N + 12·L·a·d·s·½) ÷ 峰值",
     ),
-    assumptions=("BF16 权重与梯度，FP32 主权重和 m、v；FlashAttention；TP 带序列并行", "带宽是每卡、单向、有效值；CP、DP 一律走跨机的网", "算力用上几成是校准出来的：先拿一次实测反推，再比方案"),
+    assumptions=("BF16 权重与梯度，FP32 主权重和 m、v；FlashAttention；TP 带序列并行", "带宽是每卡、单向、有效值；CP、DP 一律走跨机的网", "CP 先收齐 K、V 再算，不藏；ZeRO-2 的梯度一步只归约一次", "算力用上几成是校准出来的：先拿一次实测反推，再比方案"),
     leaves_out="不算切得不匀、TP 的重叠、kernel 启动、掉队、激活提前释放、FP32 梯度缓冲、全部重算时那一层的工作区、末段的 logits。校准过一次：±10%；没校准：±30%。",
     sources=("第 10–13 章的公式", "Llama 3 报告 Table 4（校准）与 §3.3.2（排布）", "Rajbhandari et al. 2020（ZeRO）"),
 )  # fmt: skip
@@ -184,7 +184,7 @@ def parallel_plan(
         },
         lines=w.lines,
         verdict=(_fits(trace, gpu, mfu) if fits else _too_big(trace, gpu)),
-        notes=_notes(model, job, layout, gpu, gpus_per_node, whole.value),
+        notes=_notes(trace, model, gpu, gpus_per_node),
         trace=trace,
     )  # fmt: skip
 
@@ -256,11 +256,14 @@ def _changes(trace: Trace) -> list[tuple[str, Estimate]]:
     return [(name, estimate(trace.job, changed, trace.machine)) for name, changed in options]
 
 
-def _notes(model: Model, job: Job, layout: Layout, gpu: Accelerator, node: int, total: float) -> tuple[str, ...]:
+def _notes(trace: Trace, model: Model, gpu: Accelerator, node: int) -> tuple[str, ...]:
+    layout, total = trace.layout, trace.now.total
     notes = []
     if NEARLY_FULL * gpu.memory_bytes < total <= gpu.memory_bytes:
         notes.append(f"占到 {format_number(100 * total / gpu.memory_bytes, digits=3)}%：碎片和缓冲区没地方放，多半还是 OOM。")
-    if uneven := _uneven(job.shape.layers, layout.pp, layout.v):
+    if reduced_each := _zero_2_accumulates(trace):
+        notes.append(reduced_each)
+    if uneven := _uneven(trace.job.shape.layers, layout.pp, layout.v):
         notes.append(uneven)
     if layout.tp > node:
         notes.append(f"tp {layout.tp} 超出一台 {node} 张卡：TP 的 all-reduce 按跨机的带宽算。")
@@ -269,6 +272,19 @@ def _notes(model: Model, job: Job, layout: Layout, gpu: Accelerator, node: int, 
     if model.sliding_window is not None:
         notes.append(f"{model.name} 有滑动窗口的层，长序列上注意力比这里算的少。")
     return tuple(notes)
+
+
+def _zero_2_accumulates(trace: Trace) -> str:
+    """Gradients cut between micro-batches must be reduced every time; reduced once, they stay whole (chapter 11)."""
+    now, layout = trace.now, trace.layout
+    if layout.zero != 2 or now.microbatches == 1 or layout.sharders == 1:
+        return ""
+    once, each = (volume_passes(2, now.microbatches, reduced_once) for reduced_once in (True, False))
+    window = hiding_window(2, float(now.microbatches), now.compute, now.compute_plain)
+    longer = larger(0.0, now.dp * each / once - window) - now.exposed
+    cost = f"一步再慢 {format_number(longer, digits=3)} 秒" if longer else "还藏得住"
+    whole = now.grads * (layout.sharders - 1)
+    return f"ZeRO-2 这里时间按一步归约一次算。每个微批都归约要搬 {each} 遍，{cost}；不那样，梯度就整份占着，再加 {format_number(whole / GB, digits=3)} GB。"
 
 
 def _uneven(layers: int, pp: int, v: int) -> str:

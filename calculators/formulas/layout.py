@@ -178,6 +178,8 @@ class Estimate:
     gathered: float
     activations: float
     compute: float
+    compute_plain: float
+    """Without recomputation."""
     tp: float
     cp: float
     bubble: float
@@ -229,7 +231,7 @@ def estimate(job: Job, layout: Layout, machine: Machine) -> Estimate:
     exposed = larger(0.0, dp_time - hiding_window(layout.zero, float(m), compute, plain))
     bubble = bubble_ratio(pp, float(layout.v), float(m))
     step = step_seconds(float(m), compute + tp_time + cp_time, bubble, exposed)
-    return Estimate(weights, grads, optimizer, gathered, activations, compute, tp_time, cp_time, bubble, dp_time, exposed, step, m)
+    return Estimate(weights, grads, optimizer, gathered, activations, compute, plain, tp_time, cp_time, bubble, dp_time, exposed, step, m)
 
 
 def model_flops_per_token(params: N, layers: N, width: N, seq: N) -> N:
