@@ -151,7 +151,7 @@ def rank_map(
     terms = quantity(places[others[-1]])
     for name in reversed(others[:-1]):
         terms = quantity(places[name]) + quantity(sizes[name]) * terms
-    w.line(f"编号：{' + … × ('.join(n for n in names)}{')' * len(others)}", quantity(places[inner]) + quantity(sizes[inner]) * terms)
+    w.line(f"编号：{' + … × ('.join(names[:-1])} + … × {names[-1]}{')' * (len(names) - 2)}", quantity(places[inner]) + quantity(sizes[inner]) * terms)
     w.say(f"第 {rank} 张卡 → 第 {rank // gpus_per_node} 台")
     times = [w.line(f"{move.kind}，走{move.link}", quantity(move.gb, "GB") / quantity(move.bandwidth, "GB/s"), "s") for move in moves if move.gb]
     whole = w.line("都搬完，不重叠", total(times), "s") if times else quantity(0, "s")
