@@ -23,7 +23,7 @@ SHOWN_WORDS = 5
 SHOWN_ROUNDS = 10
 NOISE = 4.5
 """Standard errors of one word's frequency that 20,000 correct rounds over at most 64 words practically never exceed."""
-TONES = ("收下的草稿", "目标自己出的一个", "白猜的")
+TONES = ("收下的草稿", "白猜的", "目标自己出的一个")
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def _chart(run: Run, *, gamma: int, **_: object) -> tuple[Chart, ...]:
     spans = []
     for lane, kept in enumerate(trace.kept):
         for i in range(gamma):
-            spans.append(Span(lane, float(i), float(i + 1), tone=0 if i < kept else 2 if i > kept else 1))
+            spans.append(Span(lane, float(i), float(i + 1), tone=0 if i < kept else 1 if i > kept else 2))
         if kept == gamma:
-            spans.append(Span(lane, float(gamma), float(gamma + 1), tone=1))
+            spans.append(Span(lane, float(gamma), float(gamma + 1), tone=2))
     ranks = range(1, len(order) + 1)
     return (
         BarChart(
