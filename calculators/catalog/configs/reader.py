@@ -80,7 +80,7 @@ def _guessed(c: Config) -> Family:
     strange = [key for key in set_keys if _OTHER_ATTENTION.search(key.lower())]
     is_mla = all(c.given(key)[1] is not None for key in _MLA_KEYS)
     strange = [key for key in strange if not (is_mla and (key in _MLA_KEYS or key == "q_lora_rank"))]
-    kind = f"不认识的架构 {shown(c.model_type)}"
+    kind = f"不认识的架构 {shown(c.model_type)}" if c.model_type else "没写 model_type 的文件"
     if strange:
         raise c.refuse(f"{kind}，而且注意力不像普通的 GQA", f"有 {_names(strange)}", "KV 和参数量都不能猜；换一个认识的架构，或直接填尺寸")
     missing = [ALIASES[name][0] for name in ("hidden", "layers", "heads", "kv_heads") if c.given(name)[1] is None]
