@@ -27,7 +27,7 @@ CURVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 COARSE = (0.3, 0.7)
 """Points of the curve in a large layer, so that the card stays quick."""
 LARGE = 256 * 256
-SHOWN = 12
+SHOWN = 8
 """Inputs of the first neuron that the picture shows."""
 NAMES = {
     "magnitude": "magnitude", "wanda": "Wanda", "sparsegpt": "SparseGPT", "structured": "整列剪",
@@ -165,7 +165,7 @@ def _chart(run: Run, *, sparsity: float, **_: object) -> tuple[Chart, ...]:
     return (
         LineChart(
             "剪得越多，错得越多",
-            "同一层，同样多的零。只看权重大小的那条最高；看了输入的低一截，再补偿一下的最低。",
+            "同一层，同样多的零，一条线一种准则。看看多看一眼输入（Wanda）差多少，再补偿一下（SparseGPT）又差多少。",
             Axis("零占", "%", low=0, high=100),
             Axis("输出误差", "%", low=0),
             tuple(Series(NAMES[name], points, dashed=name == "structured") for name, points in trace.curves.items()),

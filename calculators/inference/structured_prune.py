@@ -76,7 +76,7 @@ def _chart(run: Run, *, model: Model, new_layers: int, new_ffn: int, **_: object
         BarChart("一步的时间", "一条是一种剪法。剪宽只缩读权重的那一段，剪深两段一起缩：把 batch 拖大看看。", Axis("时间", "ms", low=0), bars),
         LineChart(
             "再剪层数，还是再剪 FFN",
-            "从你填的形状出发，各动一个。层数那条截得掉全部，只剩词表；FFN 那条动不了 attention。",
+            "从你填的形状出发，各动一个。动层数能一直截到只剩词表；动 FFN，attention 那份还在。",
             Axis("留下原来的", "%", low=0),
             Axis("参数", "1e9", low=0),
             (Series("动层数", by_layers), Series("动 FFN", by_ffn, dashed=True)),
@@ -94,7 +94,7 @@ def _chart(run: Run, *, model: Model, new_layers: int, new_ffn: int, **_: object
     chapter="18c",
     inputs=(
         model_input("llama-3.1-8b", where=lambda m: m.is_plain_gated and m.family in ("llama", "qwen2"), help="Llama、Qwen2 这类稠密模型"),
-        integer("new_layers", "留几层", 32, high=1000, stops=(8, 16, 24, 32, 48, 64, 80)),
+        integer("new_layers", "留几层", 32, "layer", high=1000, stops=(8, 16, 24, 32, 48, 64, 80)),
         integer("new_hidden", "留多宽 d", 3072, low=128, high=65536, stops=(1024, 2048, 3072, 4096, 5120, 8192), help="128 的倍数"),
         integer("new_ffn", "FFN 留多宽", 9216, low=128, high=262144, stops=(4096, 9216, 11008, 14336, 28672), help="128 的倍数"),
         integer("batch", "batch", 1, "sequence", high=4096, stops=powers_of_two(1, 4096)),
