@@ -35,7 +35,8 @@ class Part1:
 
     clean: dict[str, float]
     outlier: dict[str, float]
-    normal_int4_tensor: float
+    normal: dict[str, float]
+    """The same with outliers, looking at the other weights only."""
     largest: float
     neighbours: tuple[tuple[float, ...], ...]
     outlier_at: int
@@ -59,7 +60,7 @@ def weights_part(seed: int, scale: float) -> Part1:
     return Part1(
         _clean_errors(seed),
         {name: error_pct(V, Q) for name, Q in restored.items()},
-        error_pct(V.ravel()[normal], restored["int4_tensor"].ravel()[normal]),
+        {name: error_pct(V.ravel()[normal], Q.ravel()[normal]) for name, Q in restored.items()},
         float(np.abs(V).max()),
         tuple(tuple(M[row, cut].tolist()) for M in (V, *(restored[name] for name in GRID_FORMATS))),
         column - first,
@@ -151,7 +152,7 @@ def _chart(run: Run, *, weight_outlier_scale: float, act_outlier_scale: float, *
     times = format_number(weight_outlier_scale)
     return (
         _bars("权重：没有离群值", "同一个矩阵存九次。8 位在最上面，4 位里粒度越细越好。", {NAMES[k]: one.clean[k] for k in NAMES}),
-        _bars(f"权重：千分之一的数乘 {times}", "还是九种，同一个顺序。4 位整张量一个 scale 的，被几十个数拖垮。", {NAMES[k]: one.outlier[k] for k in NAMES}),
+        _bars(f"权重：千分之一的数乘 {times}", "只看没放大的那些权重，还是九种、同一个顺序。到 100% 就是全存成了 0；组越小，被拖累的邻居越少。", {NAMES[k]: one.normal[k] for k in NAMES}),
         Grid(
             "离群值和它的邻居（× 0.01）", "一行一种存法，最深的一列是离群值。写着 0 的，是被它的 scale 抹掉的；组越小，挨着它的人越少。",
             ("原来", *(NAMES[k].split("（")[0] for k in GRID_FORMATS)), tuple("离群" if j == one.outlier_at else str(j) for j in range(SHOWN)),
@@ -210,8 +211,9 @@ def _percent(name: str, label: str, main: bool = False) -> Output:
     ),
     outputs=(
         *[_percent(f"err_{k}_pct", f"{NAMES[k]}，没有离群值") for k in WEIGHT_FORMATS],
-        *[_percent(f"outlier_err_{k}_pct", f"{NAMES[k]}，有离群值", k in ("int4_tensor", "int4_g32")) for k in WEIGHT_FORMATS],
-        _percent("outlier_normal_err_int4_tensor_pct", "INT4 整张量，只看普通权重"),
+        *[_percent(f"outlier_err_{k}_pct", f"{NAMES[k]}，有离群值") for k in WEIGHT_FORMATS],
+        _percent("outlier_normal_err_int4_tensor_pct", "INT4 整张量，只看普通权重", True),
+        _percent("outlier_normal_err_int4_g32_pct", "INT4 32 个一组，只看普通权重", True),
         Output("act_normal_std_steps", "普通通道的标准差，合几格", agreement="band"),
         _percent("act_err_tensor_pct", "激活整张量"),
         _percent("act_err_tensor_normal_pct", "激活整张量，对普通通道的信号", True),
@@ -261,7 +263,8 @@ def quant_error(*, weight_outlier_scale: float, act_outlier_scale: float, weight
     values: dict[str, float] = {
         **{f"err_{k}_pct": e for k, e in one.clean.items()},
         **{f"outlier_err_{k}_pct": e for k, e in one.outlier.items()},
-        "outlier_normal_err_int4_tensor_pct": one.normal_int4_tensor,
+        "outlier_normal_err_int4_tensor_pct": one.normal["int4_tensor"],
+        "outlier_normal_err_int4_g32_pct": one.normal["int4_g32"],
         "act_normal_std_steps": two.steps,
         **two.errors,
         **{f"sq_err_a{round(100 * a):03d}_pct": two.smooth[a] for a in (0.25, 0.5, 0.75, 1.0)},
@@ -277,12 +280,10 @@ def _verdict(one: Part1, two: Part2, three: dict[str, float], times: float) -> s
     def pct(value: float) -> str:
         return quantity(value, "%", 3).text
 
-    weights = (
-        f"千分之一的权重乘 {format_number(times)}，4 位整张量一个 scale 错 {pct(one.outlier['int4_tensor'])}，32 个一组错 {pct(one.outlier['int4_g32'])}。"
-    )
+    weights = f"千分之一的权重乘 {format_number(times)}，INT4 整张量一个 scale，其余权重错 {pct(one.normal['int4_tensor'])}；32 个一组，错 {pct(one.normal['int4_g32'])}。"
     tensor, sq = two.errors["act_err_tensor_normal_pct"], two.smooth[0.5]
     cure = "小于" if sq < two.errors["act_err_tensor_pct"] else "不小于"
     activations = (
         f"激活整张量一个 scale，普通通道错 {pct(tensor)}；SmoothQuant 0.5 的总误差 {pct(sq)}，{cure}整张量的 {pct(two.errors['act_err_tensor_pct'])}。"
     )
-    return weights + activations + f"输入有关联时，4 位 GPTQ 把 {pct(three['rtn4_err_pct'])} 变成 {pct(three['gptq4_err_pct'])}。"
+    return weights + activations + f"输入有关联时，INT4 的 GPTQ 把 {pct(three['rtn4_err_pct'])} 变成 {pct(three['gptq4_err_pct'])}。"
