@@ -27,6 +27,10 @@ _OTHER_ATTENTION = re.compile(
 _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
+UNSTATED = "没写"
+"""What stands for the model_type of a file that states none."""
+
+
 def read_config(text: str, name: str = "model") -> Model:
     """The model that a pasted config.json describes; ``name`` is the input that a refusal belongs to.  Raises Refusal."""
     raw = parse(text, name)
@@ -35,7 +39,7 @@ def read_config(text: str, name: str = "model") -> Model:
     model_type = outer_type if inner is None else model_type_of(inner, name) or f"{outer_type}_text"
     _refuse_others(raw, outer_type, model_type, name)
     known_as, family = family_of(model_type, inner or raw)
-    c = Config(inner or raw, read("configs").get(known_as, {}), model_type=model_type or "没写", nested=inner is not None, field=name)
+    c = Config(inner or raw, read("configs").get(known_as, {}), model_type=model_type or UNSTATED, nested=inner is not None, field=name)
     outer = Config(raw, read("configs").get(outer_type, {}), model_type=outer_type, field=name)
     agrees = _note_identity(c, raw, model_type, family)
     return model(c, outer, count(c, outer, family or _guessed(c)), known_as, known=family is not None and agrees)
@@ -80,7 +84,7 @@ def _guessed(c: Config) -> Family:
     strange = [key for key in set_keys if _OTHER_ATTENTION.search(key.lower())]
     is_mla = all(c.given(key)[1] is not None for key in _MLA_KEYS)
     strange = [key for key in strange if not (is_mla and (key in _MLA_KEYS or key == "q_lora_rank"))]
-    kind = f"不认识的架构 {shown(c.model_type)}" if c.model_type else "没写 model_type 的文件"
+    kind = f"不认识的架构 {shown(c.model_type)}" if c.model_type != UNSTATED else "没写 model_type 的文件"
     if strange:
         raise c.refuse(f"{kind}，而且注意力不像普通的 GQA", f"有 {_names(strange)}", "KV 和参数量都不能猜；换一个认识的架构，或直接填尺寸")
     missing = [ALIASES[name][0] for name in ("hidden", "layers", "heads", "kv_heads") if c.given(name)[1] is None]
