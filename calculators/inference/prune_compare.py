@@ -256,7 +256,7 @@ def _verdict(errors: dict[str, float], texts: dict[str, str], sparsity: float) -
     best = min(METHODS, key=errors.__getitem__)
     worst = max(METHODS, key=errors.__getitem__)
     zeros = quantity(100 * sparsity, "%", 3).text
-    head = f"{zeros} 的零：{NAMES[worst]} 错得最多（{texts[worst]}），{NAMES[best]} 最少（{texts[best]}）。"
+    head = f"{zeros} 的零，错得最多：{NAMES[worst]}（{texts[worst]}）；最少：{NAMES[best]}（{texts[best]}）。"
     price = f"改成 2:4，SparseGPT 是 {texts['sparsegpt_24']}。" if sparsity == 0.5 else f"2:4（固定一半是零）的 SparseGPT 是 {texts['sparsegpt_24']}。"
     if errors["wanda"] >= errors["magnitude"]:
         return head + price + "这一组里，多看输入大小没有帮上忙。"

@@ -18,6 +18,8 @@ INDEX_BITS = 16
 TABLE_BITS = 16
 """Vocabulary tables stay BF16."""
 NAMES = {"dense": "稠密", "bitmask": "位图", "csr16": "CSR（16 位列号）", "2:4": "2:4"}
+SAME = 1e-9
+"""Closer to the dense size than this is no saving but rounding."""
 SAMPLES = tuple(i / 50 for i in range(50))
 
 
@@ -114,6 +116,6 @@ def _verdict(fmt: str, sparsity: float, element: Quantity, ratio: Quantity, size
     if fmt == "dense":
         return f"稠密照存 {dense.text}：写成零的也一位不少。"
     zeros = quantity(sparsity * 100, "%", 4).text
-    if fmt in starts and ratio.value >= 1:
-        return f"{zeros} 是零，{NAMES[fmt]} 每个元素还要 {element.text}，是稠密的 {ratio.text}，没省：零要超过 {starts[fmt].text} 才开始省。"
+    if fmt in starts and ratio.value > 1 - SAME:
+        return f"{zeros} 是零，可每个元素还要 {element.text}，是稠密的 {ratio.text}，没省：零要超过 {starts[fmt].text} 才开始省。"
     return f"{zeros} 是零，每个元素 {element.text}，是稠密的 {ratio.text}：模型 {dense.text} → {size.text}。多出来的是位置信息，它不随量化变小。"
