@@ -61,9 +61,9 @@ def written() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def card_pages() -> dict[str, str]:
-    """Calculator id → the page that holds its first card, chapters before other pages."""
+    """Calculator id → the page that holds its first card, chapters before other pages, the home page last."""
     found: dict[str, str] = {}
-    for name in sorted(written(), key=lambda n: (not n[0].isdigit(), n)):
+    for name in sorted(written(), key=lambda n: (not n[0].isdigit(), n == "index.md", n)):
         for match in CARD_FENCE.finditer((DOCS / name).read_text(encoding="utf-8")):
             found.setdefault(match["id"], name)
     return found
