@@ -377,6 +377,11 @@ class TestBatchTradeoff:
         assert value("batch-tradeoff", "batch=446", "fits_pool") is False
         assert "放不下" in run("batch-tradeoff", "batch=446").verdict
 
+    def test_a_model_that_does_not_fit_the_card_is_said(self):
+        # 70.6e9 parameters × 2 B = 141 GB on a card of 79.6 GiB; the default 16 GB + 455,808 × 131,072 B = 75.8 GB fit
+        assert not run("batch-tradeoff").notes
+        assert "权重加放满的 KV 池" in run("batch-tradeoff", "model=llama-3-70b").notes[0]
+
     def test_a_pool_below_one_request_is_refused(self):
         assert refusal("batch-tradeoff", "kv_pool_tokens=1000").field == "kv_pool_tokens"
 

@@ -10,9 +10,10 @@ from calculators.core.charts import Axis, Chart, LineChart, Mark, Rule, Series
 from calculators.core.errors import refuse
 from calculators.core.inputs import integer, linear_stops, log_stops, number, powers_of_two
 from calculators.core.numbers import format_number
+from calculators.core.units import GB
 from calculators.core.worked import Quantity, Worked, floor, larger, quantity
 from calculators.formulas.decode import step_seconds
-from calculators.formulas.inference import Engine, Shape, kv_request, largest_true, shape_of, step_parts, weights_read
+from calculators.formulas.inference import Engine, Shape, capacity_bytes, kv_request, largest_true, shape_of, step_parts, weights_read
 
 MOST_BATCH = 100_000
 SAMPLES = 80
@@ -141,8 +142,18 @@ def batch_tradeoff(
         },
         lines=w.lines,
         verdict=_verdict(b_max, b_slo, slo_rate, used, now, rate, tpot(1), tpot_slo_ms, compute > memory),
+        notes=_notes(model, gpu, weight_bytes, b_max * kv_request(shape, kv_bytes, float(context_tokens))),
         trace=Trace(shape, engine, used, b_max, b_slo),
     )  # fmt: skip
+
+
+def _notes(model: Model, gpu: Accelerator, weight_bytes: float, pool_bytes: float) -> tuple[str, ...]:
+    """The pool is typed, so nothing else says that weights and a full pool may not fit the card."""
+    weights, room = model.total_params * weight_bytes, capacity_bytes(gpu)
+    if weights + pool_bytes <= room:
+        return ()
+    need, have = format_number((weights + pool_bytes) / GB, digits=4), format_number(room / GB, digits=4)
+    return (f"权重加放满的 KV 池要 {need} GB，这张卡只有 {have} GB：KV 池要按这个模型和卡重算（第 16 章），下面按装得下算。",)
 
 
 def _verdict(b_max: int, b_slo: int, slo_rate: float, used: int, now: Quantity, rate: Quantity, alone: float, slo_ms: float, compute_bound: bool) -> str:

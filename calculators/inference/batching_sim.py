@@ -205,4 +205,4 @@ def _verdict(ends: tuple[int, int], tokens: Sequence[int], batch: int, static_ut
     if ends[0] <= ends[1]:
         return f"两种调度都要 {format_number(ends[1], digits=9)} 步：这一批请求里，没有哪一批等出了空来。"
     tail = "剩下的空是收尾：队列空了，没人来补。" if total < ends[1] * batch else ""
-    return f"连续只要静态的 1/{speedup.removesuffix(' 倍')} 步：槽位从 {static_util} 在干活，到 {continuous_util}。{tail}"
+    return f"同样的请求，静态走的步数是连续的 {speedup}：槽位从 {static_util} 在干活，到 {continuous_util}。{tail}"

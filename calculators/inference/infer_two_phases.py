@@ -140,6 +140,7 @@ def range_of_batches(largest: int) -> list[int]:
         "整批一起 prefill，再一起 decode；多卡时字节和运算都均分",
         "attention 按因果算：全上下文 S²/2，滑动窗口只数窗口里的；MLA 在 decode 里按吸收后的宽度算",
         "读和算完全重叠，取长的那个",
+        "输出词表按提示的每个 token 都过一遍；引擎多半只算最后一个位置，Llama-3-8B 的 prefill 会少 7% 左右",
     ),
     leaves_out="不算张量并行的 all-reduce、kernel 启动、采样和分词：batch 1 实测一般是带宽下界的 60–90%，默认的 0.8 在其中。MoE 按均匀路由，真实路由偏，碰到的专家更少。",
     sources=("kipply, Transformer Inference Arithmetic（latency 一节）", "Pope et al. 2211.05102 §2", "每 token 2N：Kaplan et al. 2020", "峰值、带宽、容量：硬件目录（稠密）"),

@@ -25,7 +25,7 @@ def _chart(run: Run, *, model: Model, prompt_tokens: int, output_tokens: int) ->
     return (
         LineChart(
             "输出越长，省得越多",
-            "纵轴是不留 KV 的运算量除以留 KV 的；只出一个 token 时是 1，之后几乎每多一个 token 就多一遍。",
+            "纵轴是不留 KV 的运算量除以留 KV 的；只出一个 token 时是 1，之后每多吐一个 token，就多重算一遍前面的全部。",
             Axis("输出长度", "token", log=True),
             Axis("省下", "×", log=True),
             (Series("没有 KV cache ÷ 有", points, emphasis=True),),
