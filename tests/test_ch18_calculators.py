@@ -17,6 +17,7 @@ from calculators.formulas.number_formats import FORMATS
 from calculators.formulas.quantization import bits_per_weight
 from calculators.inference._quantizers import WEIGHT_FORMATS, error_pct, gptq, integers
 from calculators.inference.fp_grid import positive_values
+from calculators.site.targets import resolve
 
 EXACT = 1e-12
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
@@ -273,6 +274,34 @@ def test_tinychat_measured_lies_below_the_prediction():
     """llm-awq tinychat README, RTX 4090: 17.07 → 6.66 ms = 2.56×, below the byte ratio's 3.17×."""
     predicted = value("quant-speed", "gpu=rtx-4090", "speedup")
     assert 0.7 * predicted <= 17.07 / 6.66 <= 0.95 * predicted
+    read = value("quant-speed", "gpu=rtx-4090 context_tokens=1 mbu=1", "base_step_ms")
+    assert read == pytest.approx(14.9, abs=0.05)
+    assert read / 17.07 == pytest.approx(0.87, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("target", "printed"),
+    [
+        # IST-DASLab/gptq and mit-han-lab/smoothquant READMEs, llama.cpp tools/quantize/README.md: the section's ratios
+        ("ref:gptq-llama-ratios#gptq4_7b", 0.072),
+        ("ref:gptq-llama-ratios#gptq4_65b", 0.088),
+        ("ref:smoothquant-ratios#llama2_7b", 0.007),
+        ("ref:smoothquant-ratios#llama3_8b", 0.020),
+        ("ref:smoothquant-ratios#llama3_70b", 0.044),
+        ("ref:gptq-llama-ratios#rtn3_7b", 4.50),
+        ("ref:llama-cpp-ratios#speed_x", 2.47),
+        ("ref:llama-cpp-ratios#bytes_x", 3.27),
+        ("ref:int8-saves#less", 0.485),
+        ("ref:naive-4bit#g128", 0.12),
+        ("ref:naive-4bit#q4km", 0.22),
+        ("ref:bits-and-error#step_in_sigma", 1.25),
+    ],
+)
+def test_ratio(target, printed):
+    found = resolve(target)
+    share = found.text.endswith("%")
+    half = 0.5 * 10 ** -(2 if printed > 1 or printed in (0.12, 0.22) else 3)
+    assert found.value / (100 if share else 1) == pytest.approx(printed, abs=half * 1.001)
 
 
 @pytest.mark.parametrize(

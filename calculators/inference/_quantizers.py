@@ -103,13 +103,20 @@ def error_pct(reference: Matrix, found: Matrix, against: Matrix | None = None) -
     return 100 * float(np.linalg.norm(reference - found) / np.linalg.norm(reference if against is None else against))
 
 
+def product(X: Matrix, W: Matrix) -> Matrix:
+    """X·Wᵀ.  A browser has no BLAS: there this is several times as fast as the operator ``@``."""
+    import numpy as np
+
+    found: Matrix = np.einsum("ik,jk->ij", X, W)
+    return found
+
+
 def smooth(X: Matrix, W: Matrix, alpha: float) -> Matrix:
     """SmoothQuant: divide each channel of X by s and multiply W's column by it, then A8 per token, W8 per row; the product."""
     import numpy as np
 
     s = np.abs(X).max(axis=0) ** alpha / np.abs(W).max(axis=0) ** (1 - alpha)
-    product: Matrix = integers(X / s, 8, X.shape[1]) @ integers(W * s, 8, W.shape[1]).T
-    return product
+    return product(integers(X / s, 8, X.shape[1]), integers(W * s, 8, W.shape[1]))
 
 
 def awq(X: Matrix, W: Matrix, bits: int, alpha: float) -> Matrix:
@@ -125,7 +132,7 @@ def gptq(W: Matrix, X: Matrix, bits: int) -> Matrix:
     """Column by column, each rounding error pushed onto the columns to come.  Scales per row, fixed before the first column."""
     import numpy as np
 
-    H = 2 * X.T @ X
+    H = 2 * product(np.ascontiguousarray(X.T), np.ascontiguousarray(X.T))
     H += 0.01 * float(np.mean(np.diag(H))) * np.eye(len(H))
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     top = 2.0 ** (bits - 1) - 1

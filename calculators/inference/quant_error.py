@@ -11,7 +11,7 @@ from calculators.core.charts import Axis, Bar, BarChart, Chart, Grid, LineChart,
 from calculators.core.inputs import integer, number
 from calculators.core.numbers import format_number
 from calculators.core.worked import Worked, quantity
-from calculators.inference._quantizers import WEIGHT_FORMATS, awq, error_pct, gptq, integers, smooth
+from calculators.inference._quantizers import WEIGHT_FORMATS, awq, error_pct, gptq, integers, product, smooth
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,29 +101,29 @@ def activations_part(weight_seed: int, act_seed: int, scale: float) -> Part2:
     X[:, big] *= scale
     normal = np.ones(256, dtype=bool)
     normal[big] = False
-    Y, Yc, W8 = X @ W.T, C @ W.T, integers(W, 8, 256).T
-    per_tensor = integers(X, 8, X.size) @ W8
-    signal = X[:, normal] @ W[:, normal].T
+    Y, Yc, W8 = product(X, W), product(C, W), integers(W, 8, 256)
+    per_tensor = product(integers(X, 8, X.size), W8)
+    exact = product(X[:, big], W[:, big])
     rest = np.where(normal, X, 0.0)
     errors = {
         "act_err_tensor_pct": error_pct(Y, per_tensor),
-        "act_err_tensor_normal_pct": error_pct(Y, per_tensor, signal),
-        "act_err_token_pct": error_pct(Y, integers(X, 8, 256) @ W8),
-        "act_err_channel_pct": error_pct(Y, integers(np.ascontiguousarray(X.T), 8, 128).T @ W8),
-        "act_clean_tensor_pct": error_pct(Yc, integers(C, 8, C.size) @ W8),
-        "act_clean_token_pct": error_pct(Yc, integers(C, 8, 256) @ W8),
-        "act_err_split_pct": error_pct(Y, integers(rest, 8, 256) @ W8 + X[:, big] @ W[:, big].T),
+        "act_err_tensor_normal_pct": error_pct(Y, per_tensor, Y - exact),
+        "act_err_token_pct": error_pct(Y, product(integers(X, 8, 256), W8)),
+        "act_err_channel_pct": error_pct(Y, product(np.ascontiguousarray(integers(np.ascontiguousarray(X.T), 8, 128).T), W8)),
+        "act_clean_tensor_pct": error_pct(Yc, product(integers(C, 8, C.size), W8)),
+        "act_clean_token_pct": error_pct(Yc, product(integers(C, 8, 256), W8)),
+        "act_err_split_pct": error_pct(Y, product(integers(rest, 8, 256), W8) + exact),
     }
     for bits in (4, 3):
         Q = integers(W, bits, 128)
-        errors[f"w{bits}_rtn_outlier_pct"] = error_pct(Y, X @ Q.T)
+        errors[f"w{bits}_rtn_outlier_pct"] = error_pct(Y, product(X, Q))
         Q[:, big] = W[:, big]
-        errors[f"keep{bits}_err_pct"] = error_pct(Y, X @ Q.T)
+        errors[f"keep{bits}_err_pct"] = error_pct(Y, product(X, Q))
     return Part2(
         errors,
         127 / float(np.abs(X).max()),
         {a: error_pct(Y, smooth(X, W, a)) for a in SQ_ALPHAS},
-        {bits: {a: error_pct(Y, X @ awq(X, W, bits, a).T) for a in ALPHAS} for bits in (4, 3)},
+        {bits: {a: error_pct(Y, product(X, awq(X, W, bits, a))) for a in ALPHAS} for bits in (4, 3)},
     )
 
 
@@ -135,11 +135,11 @@ def gptq_part(seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((512, 16)) @ rng.standard_normal((16, 128)) * 0.3 + rng.standard_normal((512, 128)) * 0.3
     W = rng.standard_normal((128, 128)) * 0.02
-    Y = X @ W.T
+    Y = product(X, W)
     found = {}
     for bits in (4, 3):
-        found[f"rtn{bits}_err_pct"] = error_pct(Y, X @ integers(W, bits, 128).T)
-        found[f"gptq{bits}_err_pct"] = error_pct(Y, X @ gptq(W, X, bits).T)
+        found[f"rtn{bits}_err_pct"] = error_pct(Y, product(X, integers(W, bits, 128)))
+        found[f"gptq{bits}_err_pct"] = error_pct(Y, product(X, gptq(W, X, bits)))
     return found
 
 
@@ -160,7 +160,7 @@ def _chart(run: Run, *, weight_outlier_scale: float, act_outlier_scale: float, *
             tuple(tuple(_short(100 * x) for x in row) for row in one.neighbours),
         ),
         _bars(
-            f"激活：两个通道乘 {format_number(act_outlier_scale)}，存 8 位", "输出的误差。整张量一个 scale 最差；后三条是治法，“每通道”算得出却乘不进矩阵乘。",
+            f"激活：两个通道乘 {format_number(act_outlier_scale)}，存 8 位", "输出的误差。整张量一个 scale 最差；后三条是治法，「每通道」算得出却乘不进矩阵乘。",
             {
                 "没有离群，整张量": two.errors["act_clean_tensor_pct"], "整张量": two.errors["act_err_tensor_pct"], "每 token": two.errors["act_err_token_pct"],
                 "每通道（用不了）": two.errors["act_err_channel_pct"], "SmoothQuant 0.5": two.smooth[0.5], "离群通道留高精度": two.errors["act_err_split_pct"],
