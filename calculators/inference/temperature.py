@@ -79,7 +79,7 @@ def _chart(run: Run, *, temperature: float, **_: object) -> tuple[Chart, ...]:
         integer("seed", "梯度那半的随机种子", 0, low=0, high=99, more=True, stops=linear_stops(0, 9, 1)),
     ),
     outputs=(
-        Output("probs", "概率", main=True),
+        Output("probs", "概率", main=True, digits=3),
         Output("entropy_bit", "熵", "bit", main=True),
         Output("grad_norm", "梯度的长度", agreement="band"),
         Output("grad_norm_t2", "乘 T² 之后", main=True, agreement="band"),
