@@ -267,6 +267,10 @@ class TestKvSize:
         assert any("外推" in n for n in run("kv-size", "context_tokens=100000").notes)
         assert any("窗口没有用上" in n for n in run("kv-size", "window=1024").notes)
         assert "只有 10 层还在涨" in run("kv-size", "model=gemma-3-27b-text context_tokens=32768").verdict
+        assert "一层也不涨了" in run("kv-size", "model=gemma-3-27b-text n_full_layers=0").verdict
+        assert any("MLA 没有算上" in n for n in run("kv-size", "model=deepseek-v3 n_layers=60").notes)
+        assert not any("MLA 没有算上" in n for n in run("kv-size", "model=deepseek-v3 attention=mla n_layers=60").notes)
+        assert any("滑窗没有算上" in n for n in run("kv-size", "model=gemma-3-27b-text n_layers=62").notes)
         assert run("kv-size", "model=gemma-3-27b-text").resolved == {"n_full_layers": 10, "window": 1024}
 
     def test_charts(self):
@@ -313,6 +317,34 @@ class TestKvCapacity:
         each = [value("kv-capacity", f"model=qwen2.5-7b tp={tp}", "kv_bytes_per_token_gpu") for tp in (1, 2, 4, 8, 16)]
         assert each == [57_344, 28_672, 14_336, 14_336, 14_336]
         assert any("每个头存 2 份" in n for n in run("kv-capacity", "model=qwen2.5-7b tp=8").notes)
+
+    @pytest.mark.parametrize(
+        ("query", "legal"),
+        [
+            ("model=qwen2.5-7b tp=8", "28 个注意力头不能均分给 8 张卡，vLLM 起不来：张量并行可取 1、2、4、28。"),  # 4 KV heads: 7 and 14 do not fit them
+            ("model=deepseek-v3 tp=12 weight_bytes=1 gpu_memory_gib=141", "可取 1、2、4、8、16、32、64。"),
+        ],
+    )
+    def test_heads_that_do_not_divide_do_not_start(self, query, legal):
+        found = run("kv-capacity", query)
+        assert found.values["starts"] is False
+        assert legal in found.verdict
+
+    def test_replicated_heads_start(self):
+        """32 query heads over 8 cards, 4 KV heads twice each: 2 × 48 layers × 128 × 2 B × 4 / 4."""
+        four, eight = (run("kv-capacity", f"model=qwen3-30b-a3b tp={tp}").values for tp in (4, 8))
+        assert four["kv_bytes_per_token_gpu"] == eight["kv_bytes_per_token_gpu"] == 2 * 48 * 128 * 2
+        assert eight["starts"] is True
+
+    def test_windows_are_not_called_too_long(self):
+        """Gemma 3 27B at 131,072: 10 full layers and 52 × 1024 tokens, 8192 B a layer and token: 10.41 GiB."""
+        found = run("kv-capacity", "model=gemma-3-27b-text max_model_len=131072")
+        assert found.values["starts"] is None
+        assert "只占 10.41 GiB" in found.verdict
+        by_hand = 8192 * (10 * 131_072 + 52 * 1024) / GIB
+        assert by_hand == pytest.approx(10.41, abs=5e-3)
+        assert run("kv-capacity", "model=gemma-3-27b-text max_model_len=1000000").values["starts"] is False
+        assert run("kv-capacity", "model=gemma-3-27b-text").values["starts"] is True
 
     def test_twice_the_cards_fifteen_times_the_pool(self):
         two, four = (value("kv-capacity", f"model=llama-3-70b tp={tp}", "kv_tokens") for tp in (2, 4))
@@ -505,6 +537,15 @@ class TestPrefixCache:
             m = model(name)
             engine = Engine(989e12 * 0.5, 3350e9 * 0.8, 2, 2)
             assert value("prefix-cache", f"model={name}", "ttft_cold_ms") == pytest.approx(1e3 * prefill_seconds(shape_of(m), engine, 1, 2048))
+
+    def test_a_hit_that_saves_no_time(self):
+        """DeepSeek-V3, 2048 tokens: 671 B × 2 B / 2.68 TB/s = 500 ms with or without the hit."""
+        found = run("prefix-cache", "model=deepseek-v3")
+        assert found.values["ttft_hit_ms"] == pytest.approx(671.03e9 * 2 / (3350e9 * 0.8) * 1e3, rel=5e-3)
+        assert "时间花在读权重" in found.verdict
+        assert "省 −" not in found.verdict
+        assert any("放不下" in n for n in found.notes)
+        assert not run("prefix-cache", "").notes
 
     def test_by_hand(self):
         """2·N_mat·(S − h) + 2·L·H·hd·(S² − h²) over half the peak."""

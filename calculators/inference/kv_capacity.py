@@ -128,7 +128,7 @@ def _chart(
         "张量并行：KV 除以 min(tp, KV 头数)；MLA 的潜变量每张卡一份，不除",
     ),
     assumptions=("权重在 tp 张卡上均分", "每一层都按全长算；激活峰值是输入，随 max_num_batched_tokens 和 max_model_len 变", "0.92 和 16 是 vLLM 现在的默认值；旧版是 0.9"),
-    leaves_out="滑窗和混合模型的池子比这里大（vLLM 按组分配）。不算 CUDA graph。填对 other_gib，误差 1–2%。",
+    leaves_out="滑窗和混合模型装的 token 比这里多（vLLM 按组分配）。不算 CUDA graph。填对 other_gib，误差 1–2%。",
     sources=("vllm v1/core/kv_cache_utils.py（PR 13596、12569）", "vllm config/cache.py：块 16，利用率 0.92，前缀缓存默认开"),
 )  # fmt: skip
 def kv_capacity(
@@ -154,14 +154,18 @@ def kv_capacity(
     tokens = w.line("GPU KV cache size", cache_tokens(blocks, quantity(block_size)), "token", 9)
     tokens = Quantity(tokens.value, quantity(tokens.value, "", 15).text + " token")
     times = w.line("Maximum concurrency", max_concurrency(tokens, quantity(max_model_len, "token", 9)), "×")
-    starts = tokens.value >= max_model_len
+    uneven = _uneven(model, tp)
+    starts: bool | None = tokens.value >= max_model_len and not uneven
+    windowed = "" if starts or uneven or kv_bytes_per_token else _windowed(model, each.value, pool.value, max_model_len)
+    if windowed:
+        starts = None
     return Result(
         values={
             "weights_gib": weights, "kv_bytes_per_token_gpu": each, "pool_gib": pool, "blocks": int(blocks.value), "kv_tokens": int(tokens.value),
             "max_concurrency": times, "starts": starts,
         },
         lines=w.lines,
-        verdict=_verdict(tokens, times, max_model_len, starts),
+        verdict=uneven or windowed or _verdict(tokens, times, max_model_len, bool(starts)),
         notes=_notes(model, tp, weight_bytes, weights_gib, bool(kv_bytes_per_token)),
     )  # fmt: skip
 
@@ -199,6 +203,32 @@ def _per_token(w: Worked, model: Model, kv_bytes: float, group: int, tp: int) ->
     return whole if split == 1 else w.line("落到每张卡", whole / quantity(split), "B", 9)
 
 
+def _uneven(model: Model, tp: int) -> str:
+    """vLLM wants the attention heads to divide by tp, and the KV heads to divide by tp or tp by them; empty when they do."""
+    heads, kv = model.heads, model.kv_heads
+
+    def even(cards: int) -> bool:
+        return heads % cards == 0 and (model.mla is not None or kv % cards == 0 or cards % kv == 0)
+
+    if not heads or not kv or even(tp):
+        return ""
+    legal = [cards for cards in range(1, 65) if even(cards)]
+    return f"{heads} 个注意力头不能均分给 {tp} 张卡，vLLM 起不来：张量并行可取 {'、'.join(map(str, legal))}。"
+
+
+def _windowed(model: Model, each: float, pool: float, longest: int) -> str:
+    """The longest request fits once the windows are counted, which this pool of full-length layers cannot see; empty when it does not."""
+    shape = cache_shape(model)
+    lone = each * shape.kept(longest) / shape.elements if shape.elements else 0.0
+    if not shape.window_layers or not lone or lone > pool:
+        return ""
+    return (
+        f"这里判不了能不能启动：每层都按全长算，放不下一条 {format_number(longest)}。"
+        f"可 {shape.window_layers} 层只留最近 {format_number(shape.window)} 个，这一条在每张卡上只占 {format_number(lone / GIB)} GiB，"
+        f"池子有 {format_number(pool / GIB)} GiB：vLLM 按组分配多半放得下，以启动日志为准。"
+    )
+
+
 def _notes(model: Model, tp: int, weight_bytes: float, stated_weights: float, stated_kv: bool) -> tuple[str, ...]:
     found = []
     stored = model.weight_bytes_per_param
@@ -212,7 +242,7 @@ def _notes(model: Model, tp: int, weight_bytes: float, stated_weights: float, st
             found.append(f"只有 {split} 个 KV 头，{tp} 张卡里每个头存 {format_number(tp / split)} 份：超过 {split} 张，KV 不再变小。")
     shape = cache_shape(model)
     if shape.window_layers and not stated_kv:
-        found.append(f"{shape.window_layers} 层是滑窗，这里也按全长算：vLLM 的池子会更大，见「KV cache 有多大」。")
+        found.append(f"{shape.window_layers} 层是滑窗，这里也按全长算：同样大的池子，vLLM 按组分配能装更多 token，见「KV cache 有多大」。")
     return tuple(found)
 
 

@@ -156,9 +156,9 @@ def kv_size(
             "kv_growth_bytes_per_token": shape.growth(context_tokens) * _element_bytes(kv_bytes, kv_group), "mha_ratio": ratio, "equivalent_groups": groups,
         },
         lines=w.lines,
-        verdict=_verdict(model, shape, explicit or attention != "preset", per_token, kib, request, total, ratio, context_tokens, batch),
+        verdict=_verdict(model, shape, shape != own, per_token, kib, request, total, ratio, context_tokens, batch),
         resolved=_resolved(shape, n_full_layers, window),
-        notes=_notes(model, own, shape, attention, context_tokens, n_kv_heads, window),
+        notes=_notes(model, own, shape, attention, explicit, context_tokens, n_kv_heads, window),
         trace=shape,
     )  # fmt: skip
 
@@ -219,8 +219,14 @@ def _resolved(shape: CacheShape, n_full_layers: int | None, window: int | None) 
     return found | ({"window": shape.window} if window is None and shape.window_layers else {})
 
 
-def _notes(model: Model, own: CacheShape, shape: CacheShape, attention: str, context: int, n_kv_heads: int, window: int | None) -> tuple[str, ...]:
+def _notes(
+    model: Model, own: CacheShape, shape: CacheShape, attention: str, explicit: bool, context: int, n_kv_heads: int, window: int | None
+) -> tuple[str, ...]:  # fmt: skip
     found = list(model.notes)
+    if explicit and attention == "preset" and own.kind == "mla":
+        found.append("填了尺寸就按普通的 K、V 算，MLA 没有算上：要 MLA，把 attention 选成 MLA。")
+    if explicit and own.window_layers and not shape.window_layers:
+        found.append("填了尺寸就按每层都存全长算，滑窗没有算上：要滑窗，填「存全长的层数」和「滑动窗口」。")
     if model.max_context and context > model.max_context:
         found.append(f"{model.name} 最长支持 {format_number(model.max_context)} token，这里按公式外推。")
     if attention == "mla" and own.kind == "mla" and own.each != shape.each:
@@ -249,7 +255,8 @@ def _verdict(
         said += f"{fits}和 BF16 权重（{format_number(weights / GIB, digits=4)} GiB）一样大。"
     if shape.window_layers:
         grown = shape.growth(context) / shape.elements
-        said += f"上下文再长，只有 {shape.full_layers} 层还在涨。" if grown < 1 else f"还没超过窗口 {format_number(shape.window)}，每一层都在涨。"
+        still = f"只有 {shape.full_layers} 层还在涨" if shape.full_layers else "一层也不涨了，一个请求到此封顶"
+        said += f"上下文再长，{still}。" if grown < 1 else f"还没超过窗口 {format_number(shape.window)}，每一层都在涨。"
     elif ratio is not None and ratio.value > 1.001:
         said += f"同样的头数不共享 K、V（MHA），要 {ratio.text}。"
     elif ratio is not None and shape.kind == "mha":

@@ -17,6 +17,8 @@ from calculators.formulas.paging import whole_blocks
 from calculators.formulas.serving import prefill_flops
 
 MS = 1e3
+LEAST_SAVING = 0.005
+"""A smaller saving is none: both runs read the weights."""
 
 
 def _seconds(shape: Shape, engine: Engine, prompt: int, cached: int) -> tuple[float, float]:
@@ -131,9 +133,19 @@ def prefix_cache(
         },
         lines=w.lines,
         verdict=_verdict(cold, warm, saving, separate, together, kv_saving, hit, cached_tokens, users, block_size),
-        notes=() if prompt_tokens <= model.max_context or not model.max_context else (f"{model.name} 最长支持 {format_number(model.max_context)} token，这里按公式外推。",),
+        notes=_notes(model, gpu, prompt_tokens, weight_bytes),
         trace=floor,
     )  # fmt: skip
+
+
+def _notes(model: Model, gpu: Accelerator, prompt: int, weight_bytes: float) -> tuple[str, ...]:
+    found = []
+    whole = state_bytes(float(model.total_params), weight_bytes)
+    if whole > gpu.memory_bytes:
+        found.append(f"权重 {format_number(whole / GB, digits=4)} GB，一张 {gpu.name} 放不下：毫秒是按一张卡的算力和带宽折算的，只看比例。")
+    if model.max_context and prompt > model.max_context:
+        found.append(f"{model.name} 最长支持 {format_number(model.max_context)} token，这里按公式外推。")
+    return tuple(found)
 
 
 def _ttft(
@@ -164,7 +176,9 @@ def _verdict(
     if not hit:
         said = f"没有命中，TTFT 还是 {cold.text}。" if not cached else f"缓存的 {cached} 个 token 不满一块（{block}），等于没有命中，TTFT 还是 {cold.text}。"
     else:
-        said = f"命中 {format_number(hit)} 个 token，TTFT {cold.text} → {warm.text}，省 {saving.text}；TPOT 不变。"
+        said = f"命中 {format_number(hit)} 个 token，TTFT 还是 {warm.text}：时间花在读权重，少算也不快，提示长到卡在算力才省。"
+        if saving.value >= LEAST_SAVING:
+            said = f"命中 {format_number(hit)} 个 token，TTFT {cold.text} → {warm.text}，省 {saving.text}；TPOT 不变。"
     if together.value >= separate.value:
         why = "只有一个用户" if users == 1 else "共同的前缀不满一块"
         return said + f"{why}，显存不省：{separate.text}。"
