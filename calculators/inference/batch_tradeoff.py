@@ -59,7 +59,7 @@ def _chart(run: Run, *, context_tokens: int, tpot_slo_ms: float, **_: object) ->
             Axis("TPOT", "ms", low=0),
             (Series("TPOT", tuple((b, 1e3 * s) for b, s in points), emphasis=True),),
             marks=(Mark("现在", here, tpot, emphasis=True),),
-            rules=(wall, Rule(f"SLO {format_number(tpot_slo_ms)} ms", y=tpot_slo_ms)),
+            rules=(wall, Rule(f"TPOT 上限 {format_number(tpot_slo_ms)} ms", y=tpot_slo_ms)),
         ),
     )
 
