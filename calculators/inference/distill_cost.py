@@ -70,7 +70,7 @@ def _chart(
         number("mfu", "MFU", 0.40, low=0.05, high=1, kind="fraction", more=True, stops=linear_stops(0.05, 0.7, 0.05)),
         gpu_input(more=True),
         number("gpu_price_per_h", "每卡时", 2.0, "$/h", low=0.1, high=50, kind="money", more=True, stops=linear_stops(0.5, 10, 0.5), help="假设的租价，按你的合同改"),
-        number("teacher_gen_usd_per_mtok", "老师生成的单价", 0.520, "$/Mtok", low=0, high=100, kind="money", more=True, stops=linear_stops(0, 10, 0.1), only_if=("mode", ("text",)), help="按服务价算：解码卡在带宽，按训练的 MFU 算就太便宜了"),
+        number("teacher_gen_usd_per_mtok", "老师生成，每百万 token", 0.520, "$", low=0, high=100, kind="money", more=True, stops=linear_stops(0, 10, 0.1), only_if=("mode", ("text",)), help="按服务价算：解码卡在带宽，按训练的 MFU 算就太便宜了"),
         number("scratch_tokens", "从头训要的 token", 15e12, "token", low=1e9, high=1e14, more=True, stops=log_stops(1e11, 1e14, 5)),
     ),
     outputs=(

@@ -40,8 +40,8 @@ def _chart(run: Run, *, one_off_usd: float, teacher_usd_per_mtok: float, student
     chapter="18b",
     inputs=(
         number("one_off_usd", "一次性花费", 2658, "$", low=0, high=1e9, kind="money", stops=log_stops(100, 1e7, 3), help="蒸馏要花多少，从上一张卡片抄"),
-        number("teacher_usd_per_mtok", "老师的价", 0.520, "$/Mtok", low=1e-4, high=1000, kind="money", stops=log_stops(0.05, 50, 5)),
-        number("student_usd_per_mtok", "学生的价", 0.0764, "$/Mtok", low=1e-4, high=1000, kind="money", stops=log_stops(0.01, 10, 5)),
+        number("teacher_usd_per_mtok", "老师，每百万 token", 0.520, "$", low=1e-4, high=1000, kind="money", stops=log_stops(0.05, 50, 5)),
+        number("student_usd_per_mtok", "学生，每百万 token", 0.0764, "$", low=1e-4, high=1000, kind="money", stops=log_stops(0.01, 10, 5)),
         number("tokens_per_day", "每天的输出 token", 1e8, "token", low=1, high=1e13, kind="tokens", stops=log_stops(1e6, 1e12, 3)),
     ),
     outputs=(

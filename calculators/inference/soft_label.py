@@ -195,4 +195,4 @@ def _verdict(n_train: int, gain: float, scores: dict[str, float], best: float) -
         return head + f"只换标签，多出 {points}。"
     if gain < -TIE:
         return head + f"软标签反而低 {points}：这里它没有用。"
-    return head + "两种标签差不多：软标签补的是样本不够，这里样本够了，或者运气就够了。"
+    return head + "这一组样本上，两种标签差不多。软标签补的是样本不够，样本一多就没什么可补。"
