@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from calculators.core.charts import BarChart, Grid, LineChart
 from calculators.core.errors import Refusal
 from calculators.core.index import load
+from calculators.site.targets import resolve
 
 EXACT = 1e-12
 SETTINGS = settings(max_examples=20, deadline=None, derandomize=True, database=None)
@@ -179,6 +180,32 @@ def test_bert_to_the_digit():
     assert value("student-size", BERT_BASE, "params") == 109_482_240
     assert value("student-size", BERT_BASE, "change_pct") == 0
     assert value("student-size", "", "params") == 66_362_880
+
+
+# --- published figures and prices that the page quotes
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "tolerance"),
+    [
+        ("ref:distill-prices#rate_70b", 4275, 2e-4),
+        ("ref:distill-prices#rate_8b", 7268, 2e-4),
+        ("ref:distill-prices#usd_70b", 0.5198, 2e-4),
+        ("ref:distill-prices#usd_8b", 0.0764, 1e-3),
+        ("ref:distill-params#ratio", 8.8, 5e-3),
+        ("ref:distilbert-faster#left_time", 62.5, 1e-9),
+        ("ref:r1-gap#points", 25.6, 1e-9),
+    ],
+)
+def test_derived_figure(target, expected, tolerance):
+    found = resolve(target)
+    assert found.value == pytest.approx(expected, rel=tolerance)
+
+
+def test_faster_is_no_share_of_the_time():
+    """DistilBERT: 60 % faster leaves 0.61–0.63 of the time; the CPU times 668 s and 410 s (unverified) agree."""
+    assert 0.61 <= 410 / 668 <= 0.63
+    assert 0.61 <= resolve("ref:distilbert-faster#left_time").value / 100 <= 0.63
 
 
 # --- refusals, charts, verdicts
