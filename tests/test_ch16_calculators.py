@@ -212,6 +212,17 @@ class TestKvSize:
         assert pasted("kv-size", config) == 40 * (256 + 32) * 2
         assert pasted("kv-capacity", config, "tp=8 gpu_memory_gib=80", "kv_bytes_per_token_gpu") == 40 * (256 + 32) * 2
 
+    def test_pasted_layers_that_differ(self):
+        """8 full layers of 4 KV heads, 40 windowed ones of 8, K 192 wide and V 128: no single MHA to compare with."""
+        config = {
+            "model_type": "mimo_v2_flash", "hidden_size": 4096, "intermediate_size": 16384, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 192,
+            "v_head_dim": 128, "num_hidden_layers": 48, "sliding_window": 128, "hybrid_layer_pattern": [0, 1, 1, 1, 1, 1] * 8, "swa_num_key_value_heads": 8,
+            "vocab_size": 152576,
+        }  # fmt: skip
+        assert pasted("kv-size", config) == 2 * (8 * 4 + 40 * 8) * (192 + 128)
+        assert pasted("kv-size", config, "", "mha_ratio") is None
+        assert pasted("kv-size", config, "", "equivalent_groups") is None
+
     def test_pasted_window(self):
         config = {
             "model_type": "gemma2", "hidden_size": 2304, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,

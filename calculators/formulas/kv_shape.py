@@ -39,6 +39,12 @@ class CacheShape:
         return self.full + self.windowed
 
     @property
+    def comparable(self) -> bool:
+        """An MHA of the same heads is defined: the layers are alike, and K is as wide as V (MLA: as its value heads)."""
+        alike = self.kind == "mla" or self.each == 2 * self.kv_heads * self.head_dim
+        return alike and self.each > 0 and self.heads > 0 and self.head_dim > 0
+
+    @property
     def mha_elements(self) -> int:
         """The same layers with a K and a V for every attention head."""
         return 2 * self.heads * self.head_dim * self.layers

@@ -32,7 +32,7 @@ def _chart(run: Run, *, model: Model, batch: int, context_tokens: int, kv_bytes:
         return tuple((c, (floor + copies * s.kept(c) * each) / GIB) for c in lengths)
 
     variants = [Series("现在这样", curve(shape, copies=batch), emphasis=True)]
-    if shape.heads and shape.head_dim and shape.each:
+    if shape.comparable:
         others = {"MHA": shape.mha_elements // shape.layers, "MQA": 2 * shape.head_dim, "MLA 512 + 64": 576}
         for name, elements in others.items():
             if elements != shape.each:
@@ -146,7 +146,7 @@ def kv_size(
         request = w.line("一个请求", per_token * context, "GiB")
     total = request if batch == 1 else w.line("这一批", quantity(batch) * request, "GiB")
     ratio = groups = None
-    if shape.elements and shape.heads and shape.head_dim:
+    if shape.comparable:
         mha = w.line("换成 MHA，每 token", kv_elements(quantity(shape.heads), quantity(shape.head_dim)) * quantity(shape.layers), "element")
         ratio = w.line("MHA ÷ 现在", mha / elements, "×")
         groups = w.line("相当于 GQA", elements / (2 * quantity(shape.head_dim) * quantity(shape.layers)), "group")
@@ -231,6 +231,8 @@ def _notes(
         found.append(f"{model.name} 最长支持 {format_number(model.max_context)} token，这里按公式外推。")
     if attention == "mla" and own.kind == "mla" and own.each != shape.each:
         found.append(f"按填的 {shape.each} 个值算；这个模型自己每层存 {own.each} 个，选「模型自己的」就用它。")
+    if shape.elements and not shape.comparable:
+        found.append("各层不一样大，或者 K 和 V 不一样宽：没有单一的「换成 MHA」和「相当于几组」。")
     if attention == "mla" and n_kv_heads:
         found.append("MLA 的潜变量不分头：KV 头数没有用上。")
     if window is not None and not shape.window_layers:
