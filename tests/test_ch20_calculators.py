@@ -1,0 +1,164 @@
+"""Chapter 20: queueing, cost-per-mtok, pd-transfer, day-bill.  Expected values: the chapter's specification unless a row names its source."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from calculators.core.errors import Refusal
+from calculators.core.index import load
+from calculators.formulas.queueing import erlang_c, stays_longer
+
+
+def run(id, query=""):
+    """``run("queueing", "servers=8 arrival_per_s=7.2")``."""
+    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
+
+
+def value(id, query, output):
+    return run(id, query).values[output]
+
+
+def refusal(id, query):
+    with pytest.raises(Refusal) as caught:
+        run(id, query)
+    return caught.value.errors[0]
+
+
+# Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.
+DEFAULTS = [
+    ("queueing", "", "rho", 0.9, 1e-12),
+    ("queueing", "", "p_wait", 0.9, 1e-12),
+    ("queueing", "", "wait_s", 9.0, 1e-9),
+    ("queueing", "", "wait_over_service", 9.0, 1e-9),
+    ("queueing", "", "sojourn_s", 10.0, 1e-9),
+    ("queueing", "", "sojourn_over_service", 10.0, 1e-9),
+    ("queueing", "", "p99_s", 46.05, 1e-4),
+    ("queueing", "", "p99_over_service", 46.05, 1e-4),
+    ("queueing", "", "in_system", 9.0, 1e-9),
+    ("cost-per-mtok", "", "cost_out_full_per_mtok", 0.12507, 4e-5),
+    ("cost-per-mtok", "", "cost_out_per_mtok", 0.31267, 2e-5),
+    ("cost-per-mtok", "", "cost_in_per_mtok", 0.04368, 2e-4),
+    ("cost-per-mtok", "", "blended_per_mtok", 0.09747, 1e-4),
+    ("pd-transfer", "", "kv_mb", 671.09, 1e-5),
+    ("pd-transfer", "", "transfer_ms", 13.422, 4e-5),
+    ("pd-transfer", "", "prefill_ms", 146.70, 1e-4),
+    ("pd-transfer", "", "transfer_share_pct", 9.149, 1e-4),
+    ("pd-transfer", "", "required_gbit_s", 53.687, 1e-5),
+    ("pd-transfer", "", "prefill_req_s", 6.816, 1e-4),
+    ("pd-transfer", "", "decode_req_s", 14.515, 1e-4),
+    ("pd-transfer", "", "decode_step_ms", 17.224, 4e-5),
+    ("pd-transfer", "", "prefill_decode_ratio", 2.129, 3e-4),
+    ("day-bill", "", "cost_per_day", 87_072, 1e-12),
+    ("day-bill", "", "revenue_per_day", 562_100, 1e-9),
+    ("day-bill", "", "margin_pct", 545.56, 1e-5),
+    ("day-bill", "", "hit_pct", 56.25, 1e-5),
+    ("day-bill", "", "avg_input_price", 0.31938, 2e-5),
+    ("day-bill", "", "input_saving_pct", 41.93, 2e-4),
+    ("day-bill", "", "cost_per_mtok_out", 0.51829, 2e-5),
+    ("day-bill", "", "cost_per_mtok_all", 0.11221, 4e-5),
+    ("day-bill", "", "prefill_nodes", 95.48, 1e-4),
+    ("day-bill", "", "decode_nodes", 131.38, 1e-4),
+    ("day-bill", "", "total_nodes", 226.86, 1e-4),
+    ("day-bill", "", "concurrency", 92_592.6, 1e-6),
+    ("day-bill", "", "concurrency_per_node", 704.76, 1e-5),
+    ("day-bill", "", "concurrency_per_gpu", 88.10, 1e-4),
+    ("day-bill", "", "kv_gb_per_gpu", 30.885, 4e-5),
+    ("day-bill", "", "out_tok_s_per_node_all", 8575.3, 1e-5),
+]
+
+FIGURES = [
+    *(("queueing", f"arrival_per_s={rho}", "sojourn_over_service", w, 2e-3) for rho, w in ((0.5, 2), (0.7, 3.33), (0.8, 5), (0.95, 20), (0.99, 100))),
+    ("queueing", "queue_model=md1", "wait_s", 4.5, 1e-9),
+    ("queueing", "servers=4 arrival_per_s=3.6", "wait_over_service", 1.97, 3e-3),
+    ("queueing", "servers=8 arrival_per_s=7.2", "p_wait", 0.7015, 1e-4),
+    ("queueing", "servers=8 arrival_per_s=7.2", "wait_s", 0.8769, 1e-4),
+    ("queueing", "servers=8 arrival_per_s=7.2", "sojourn_s", 1.877, 3e-4),
+    ("queueing", "servers=8 arrival_per_s=7.2", "p99_s", 7.09, 1e-3),
+    ("queueing", "servers=16 arrival_per_s=14.4", "wait_over_service", 0.370, 2e-3),
+    ("queueing", "servers=64 arrival_per_s=57.6", "wait_over_service", 0.0485, 1e-3),
+    ("queueing", "servers=64 arrival_per_s=57.6", "p99_s", 4.66, 1e-3),
+    *(
+        ("cost-per-mtok", f"output_tok_s={rate}", "cost_out_full_per_mtok", cost, 2e-3)
+        for rate, cost in ((175.4, 3.167), (1250, 0.444), (3634, 0.153), (7975, 0.0697))
+    ),
+    ("cost-per-mtok", "n_gpus=8 output_tok_s=22300 utilisation=1", "cost_out_per_mtok", 0.199, 3e-3),
+    ("pd-transfer", "link_gbit_s=3600", "transfer_ms", 1.5, 0.01),
+    ("pd-transfer", "model=deepseek-v3", "kv_mb", 143.9, 1e-3),
+    ("pd-transfer", "model=deepseek-v3", "transfer_ms", 2.88, 1e-3),
+    ("pd-transfer", "prompt_tokens=512 kv_bytes_per_token=2207031", "required_gbit_s", 90.4, 1e-2),  # DistServe §3.3: 1.13 GB a request
+]
+
+
+@pytest.mark.parametrize(("id", "query", "output", "expected", "tolerance"), DEFAULTS + FIGURES)
+def test_values(id, query, output, expected, tolerance):
+    assert value(id, query, output) == pytest.approx(expected, rel=tolerance)
+
+
+class TestQueueing:
+    def test_erlang_c_of_one_server_is_the_load(self):
+        for rho in (0.1, 0.5, 0.9, 0.999):
+            assert erlang_c(rho, 1) == pytest.approx(rho, rel=1e-12)
+
+    @pytest.mark.parametrize(("servers", "arrival"), [(2, 1.9), (2, 1.0), (8, 7.0), (8, 7.2), (64, 63)])
+    def test_the_p99_is_what_one_in_a_hundred_exceeds(self, servers, arrival):
+        """δ = µ at (2, 1) and (8, 7): the limit formula."""
+        t = value("queueing", f"servers={servers} arrival_per_s={arrival}", "p99_over_service")
+        assert stays_longer(t, erlang_c(arrival, servers), servers, 1 - arrival / servers) == pytest.approx(0.01, rel=1e-6)
+
+    def test_m_d_1_halves_the_wait_and_gives_no_p99(self):
+        fixed = run("queueing", "queue_model=md1").values
+        assert fixed["wait_s"] == pytest.approx(value("queueing", "", "wait_s") / 2)
+        assert fixed["p99_s"] is None
+        assert fixed["p99_over_service"] is None
+
+    def test_the_p99_of_one_server_is_ln_100_times_the_mean(self):
+        result = run("queueing", "arrival_per_s=0.3").values
+        assert result["p99_s"] / result["sojourn_s"] == pytest.approx(math.log(100))
+
+    def test_overload_and_two_fixed_servers_are_refused(self):
+        assert refusal("queueing", "arrival_per_s=1").message.startswith("到达率超过服务能力，队列无限增长")
+        assert refusal("queueing", "queue_model=md1 servers=2").field == "servers"
+
+
+class TestCostPerMtok:
+    def test_hits_are_free_and_idle_time_is_not(self):
+        assert value("cost-per-mtok", "cache_hit=1", "blended_per_mtok") == pytest.approx(value("cost-per-mtok", "", "cost_out_per_mtok") / 5)
+        assert value("cost-per-mtok", "utilisation=1", "cost_out_per_mtok") == pytest.approx(0.4 * value("cost-per-mtok", "", "cost_out_per_mtok"))
+
+    def test_currency_and_date_are_the_readers(self):
+        verdict = run("cost-per-mtok", "currency=cny gpu_price_per_h=20 price_year=2027 price_month=3").verdict
+        assert "2027 年 3 月" in verdict
+        assert "元/百万 token" in verdict
+        assert "$" not in verdict
+
+    def test_no_utilisation_is_refused(self):
+        assert refusal("cost-per-mtok", "utilisation=0").field == "utilisation"
+
+
+class TestPdTransfer:
+    def test_only_the_kv_of_a_mixture_is_priced(self):
+        values = run("pd-transfer", "model=deepseek-v3").values
+        assert values["prefill_ms"] is None
+        assert values["prefill_decode_ratio"] is None
+
+    def test_a_narrow_link_is_called_out(self):
+        assert "超过链路" in run("pd-transfer", "link_gbit_s=50").verdict
+        assert refusal("pd-transfer", "link_gbit_s=0").field == "link_gbit_s"
+
+
+class TestDayBill:
+    def test_more_hits_than_input_are_refused(self):
+        assert refusal("day-bill", "hit_tokens=609e9").field == "hit_tokens"
+
+    def test_published_column(self):
+        rows = run("day-bill").values["reconcile"]
+        assert [row["published"] for row in rows] == [87_072, 562_027, 545, 56.3, 226.75]
+        for row in rows:
+            assert row["computed"] == pytest.approx(row["published"], rel=2e-3)
+
+    def test_a_day_without_traffic(self):
+        values = run("day-bill", "input_tokens=0 hit_tokens=0 output_tokens=0").values
+        assert values["cost_per_mtok_out"] is None
+        assert values["margin_pct"] == -100
