@@ -1,4 +1,4 @@
-"""Chapter 20: queueing, cost-per-mtok, pd-transfer, day-bill.  Expected values: the chapter's specification unless a row names its source."""
+"""Chapter 20: queueing, cost-per-mtok, capacity-plan, pd-transfer, day-bill.  Expected values: the chapter's specification unless a row names its source."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ DEFAULTS = [
     ("cost-per-mtok", "", "cost_out_per_mtok", 0.31267, 2e-5),
     ("cost-per-mtok", "", "cost_in_per_mtok", 0.04368, 2e-4),
     ("cost-per-mtok", "", "blended_per_mtok", 0.09747, 1e-4),
+    ("capacity-plan", "", "arrival_per_s", 115.74, 1e-4),
+    ("capacity-plan", "", "batch_kv_max", 824, 0),
+    ("capacity-plan", "", "batch", 446, 0),
+    ("capacity-plan", "", "step_ms", 99.82, 1e-4),
+    ("capacity-plan", "", "prefill_ms", 44.64, 1e-4),
+    ("capacity-plan", "", "req_s_per_replica", 14.921, 4e-5),
+    ("capacity-plan", "", "replicas", 8, 0),
+    ("capacity-plan", "", "gpus", 16, 0),
+    ("capacity-plan", "", "effective_tpot_ms", 298.9, 2e-4),
+    ("capacity-plan", "", "cost_per_month", 320_026, 2e-6),
+    ("capacity-plan", "", "cost_per_mtok_out", 10.668, 1e-4),
     ("pd-transfer", "", "kv_mb", 671.09, 1e-5),
     ("pd-transfer", "", "transfer_ms", 13.422, 4e-5),
     ("pd-transfer", "", "prefill_ms", 146.70, 1e-4),
@@ -84,6 +95,17 @@ FIGURES = [
         for rate, cost in ((175.4, 3.167), (1250, 0.444), (3634, 0.153), (7975, 0.0697))
     ),
     ("cost-per-mtok", "n_gpus=8 output_tok_s=22300 utilisation=1", "cost_out_per_mtok", 0.199, 3e-3),
+    ("capacity-plan", "preset=naive", "req_s_per_replica", 4.48, 1e-3),
+    ("capacity-plan", "preset=naive", "replicas", 26, 0),
+    ("capacity-plan", "preset=naive", "gpus", 104, 0),
+    ("capacity-plan", "preset=naive", "cost_per_month", 2.08e6, 1e-3),
+    ("capacity-plan", "preset=naive", "cost_per_mtok_out", 69.3, 1e-3),
+    ("capacity-plan", "preset=w8a16", "gpus", 32, 0),
+    ("capacity-plan", "preset=hf-device-map", "gpus", 410, 0),
+    ("capacity-plan", "prompt_tokens=500 output_tokens=200", "gpus", 38, 0),
+    ("capacity-plan", "prompt_tokens=500 output_tokens=200 preset=w8a16", "gpus", 74, 0),
+    ("capacity-plan", "", "batch_shared", 149, 0),
+    ("capacity-plan", "batch_cap=149", "gpus", 16, 0),
     ("pd-transfer", "link_gbit_s=3600", "transfer_ms", 1.5, 0.01),
     ("pd-transfer", "model=deepseek-v3", "kv_mb", 143.9, 1e-3),
     ("pd-transfer", "model=deepseek-v3", "transfer_ms", 2.88, 1e-3),
@@ -135,6 +157,44 @@ class TestCostPerMtok:
 
     def test_no_utilisation_is_refused(self):
         assert refusal("cost-per-mtok", "utilisation=0").field == "utilisation"
+
+
+class TestCapacityPlan:
+    def test_batch_beyond_the_knee_buys_nothing(self):
+        """Compute-bound: the replica time per request (67.0 ms) no longer depends on the batch."""
+        for cap in (149, 300, 446):
+            assert 1e3 / value("capacity-plan", f"batch_cap={cap}", "req_s_per_replica") == pytest.approx(67.0, abs=0.05)
+
+    def test_149_is_the_largest_that_keeps_the_tpot_on_shared_cards(self):
+        assert value("capacity-plan", "batch_cap=149", "effective_tpot_ms") <= 100 < value("capacity-plan", "batch_cap=150", "effective_tpot_ms")
+
+    def test_446_is_the_largest_that_keeps_the_bare_step(self):
+        assert value("capacity-plan", "batch_cap=447 tpot_slo_s=0", "step_ms") > 100 >= value("capacity-plan", "", "step_ms")
+
+    def test_presets_are_only_defaults(self):
+        typed = "n_gpu_per_replica=4 weight_bytes=2 math_factor=1 scheduling=static batch_cap=12 length_dist=equal"
+        assert run("capacity-plan", typed).values == run("capacity-plan", "preset=naive").values
+        assert run("capacity-plan", "preset=naive").resolved["batch_cap"] == 12
+
+    def test_static_batches_of_unequal_lengths_pay_the_harmonic_number(self):
+        equal, unequal = (value("capacity-plan", f"preset=naive length_dist={d}", "req_s_per_replica") for d in ("equal", "exponential"))
+        h = sum(1 / k for k in range(1, 13))
+        assert 1e3 / unequal - 44.637 == pytest.approx(h * (1e3 / equal - 44.637), rel=1e-4)
+
+    def test_twice_the_traffic_about_twice_the_cards(self):
+        assert value("capacity-plan", "peak_factor=2", "gpus") == value("capacity-plan", "requests_per_day=2e7", "gpus") == 32
+
+    @pytest.mark.parametrize(
+        ("query", "field"),
+        [
+            ("preset=naive n_gpu_per_replica=1", "n_gpu_per_replica"),
+            ("prompt_tokens=1000000", "prompt_tokens"),
+            ("tpot_slo_s=0.001", "tpot_slo_s"),
+            ("active_gpus=3", "active_gpus"),
+        ],
+    )
+    def test_refusals(self, query, field):
+        assert refusal("capacity-plan", query).field == field
 
 
 class TestPdTransfer:
