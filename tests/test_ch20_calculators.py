@@ -1,8 +1,10 @@
-"""Chapter 20: queueing, cost-per-mtok, capacity-plan, pd-transfer, day-bill.  Expected values: the chapter's specification unless a row names its source."""
+"""Chapter 20: queueing, cost-per-mtok, capacity-plan, goodput-sim, pd-transfer, day-bill.  Expected values: the chapter's specification unless a row names its source."""
 
 from __future__ import annotations
 
 import math
+import time
+from itertools import pairwise
 
 import pytest
 
@@ -195,6 +197,73 @@ class TestCapacityPlan:
     )
     def test_refusals(self, query, field):
         assert refusal("capacity-plan", query).field == field
+
+
+SWEEP = {
+    "prefill-first": (99.9, 99.7, 99.3, 98.6, 96.6, 90.1, 75.1, 42.7, 17.3, 7.1, 2.9, 1.6, 1.1),
+    "chunked": (100, 100, 100, 100, 100, 99.6, 99.0, 96.2, 89.0, 79.8, 58.3, 25.5, 23.3),
+}
+CHUNKED_TPOT_P99_MS = (10.8, 12.4, 13.8, 15.6, 15.6, 15.6, 15.6, 15.6, 15.6, 15.6, 15.7, 15.7, 15.7)
+PREFILL_FIRST_TPOT_P50_MS = (7.4, 8.3, 9.5, 11.1, 13.5, 16.8, 22.1, 32.0, 52.1, 69.9, 72.9, 73.6, 74.6)
+RATES = range(6, 31, 2)
+
+
+class TestGoodputSim:
+    def test_defaults(self):
+        values = run("goodput-sim").values
+        assert values["attainment_pct"] == pytest.approx(96.2, abs=2)
+        assert values["ttft_p99_s"] == pytest.approx(0.68, rel=0.1)
+        assert values["tpot_p50_ms"] == pytest.approx(11.91, rel=0.05)
+        assert values["tpot_p99_ms"] == pytest.approx(15.64, rel=0.05)
+        assert values["output_tok_s"] == pytest.approx(3672, rel=0.02)
+        assert values["goodput_90_req_s"] is None
+
+    @pytest.mark.parametrize(("policy", "at_90", "at_99"), [("prefill-first", 16.0, 10.8), ("chunked", 21.7, 17.8)])
+    def test_sweep(self, policy, at_90, at_99):
+        values = run("goodput-sim", f"sweep=true policy={policy}").values
+        assert values["attainment_sweep_pct"] == pytest.approx(SWEEP[policy], abs=2)
+        assert all(b <= a + 1 for a, b in pairwise(values["attainment_sweep_pct"]))
+        assert values["goodput_90_req_s"] == pytest.approx(at_90, abs=1)
+        assert values["goodput_99_req_s"] == pytest.approx(at_99, abs=1)
+
+    def test_a_tighter_tpot_hits_prefill_first_only(self):
+        got = {p: value("goodput-sim", f"sweep=true slo_tpot_ms=20 policy={p}", "goodput_90_req_s") for p in SWEEP}
+        assert got == pytest.approx({"prefill-first": 13.0, "chunked": 21.7}, abs=1)
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_chunked_wins_at_every_seed(self, seed):
+        first, chunked = (run("goodput-sim", f"sweep=true seed={seed} policy={p}").values for p in SWEEP)
+        for target in ("goodput_90_req_s", "goodput_99_req_s"):
+            assert chunked[target] > first[target]
+
+    def test_tpot_over_the_rates(self):
+        p99 = [value("goodput-sim", f"rate_per_s={r}", "tpot_p99_ms") for r in RATES]
+        assert p99 == pytest.approx(CHUNKED_TPOT_P99_MS, rel=0.05)
+        p50 = [value("goodput-sim", f"rate_per_s={r} policy=prefill-first", "tpot_p50_ms") for r in RATES]
+        assert p50 == pytest.approx(PREFILL_FIRST_TPOT_P50_MS, rel=0.05)
+
+    @pytest.mark.parametrize(
+        ("policy", "rates"),
+        [("prefill-first", (2609, 2945, 3258, 3547, 3876, 3976)), ("chunked", (2634, 2987, 3334, 3672, 4291, 4837))],
+    )
+    def test_throughput_goes_on_rising(self, policy, rates):
+        got = [value("goodput-sim", f"rate_per_s={r} policy={policy}", "output_tok_s") for r in (14, 16, 18, 20, 24, 30)]
+        assert got == pytest.approx(rates, rel=0.02)
+
+    @pytest.mark.parametrize(("policy", "short", "long"), [("chunked", 99.0, 25.5), ("prefill-first", 62.0, 1.6)])
+    def test_a_short_run_lies(self, policy, short, long):
+        result = run("goodput-sim", f"rate_per_s=28 n_requests=200 policy={policy}")
+        assert result.values["attainment_pct"] == pytest.approx(short, abs=2)
+        assert "跑得太短，看不到排队" in result.verdict
+        assert value("goodput-sim", f"rate_per_s=28 policy={policy}", "attainment_pct") == pytest.approx(long, abs=2)
+
+    def test_the_slowest_runs_stay_within_a_second(self):
+        start = time.perf_counter()
+        run("goodput-sim", "rate_per_s=0.5 n_requests=5000")
+        assert time.perf_counter() - start < 2  # the limit is 1 s on an idle machine
+
+    def test_no_rate_is_refused(self):
+        assert refusal("goodput-sim", "rate_per_s=0").field == "rate_per_s"
 
 
 class TestPdTransfer:
