@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from cards import cards, change, read, settle, status
 from playwright.sync_api import Locator, Page
 from serving import SiteServer
@@ -74,8 +73,6 @@ def test_every_card_of_every_page(page: Page, server: SiteServer) -> None:
 def test_calculators_that_no_page_shows(page: Page, server: SiteServer) -> None:
     html = "".join((server.folder / name).read_text(encoding="utf-8") for name in pages_with_cards(server.folder))
     missing = [id for id in ids() if f'data-id="{id}"' not in html]
-    if not missing:
-        pytest.skip("every calculator has a page")
     page.goto(server.url + HOST)
     page.evaluate(PATIENT)
     problems = []
