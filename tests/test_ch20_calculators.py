@@ -186,6 +186,17 @@ class TestCapacityPlan:
     def test_twice_the_traffic_about_twice_the_cards(self):
         assert value("capacity-plan", "peak_factor=2", "gpus") == value("capacity-plan", "requests_per_day=2e7", "gpus") == 32
 
+    def test_headroom_is_a_division(self):
+        """Ceil(7.757 / 0.65) = 12 replicas of two cards."""
+        assert value("capacity-plan", "", "gpus_headroom") == 24
+        assert value("capacity-plan", "target_util=1", "gpus_headroom") == 16
+
+    def test_little_agrees_with_the_replicas(self):
+        """λ × T × TPOT = busy replicas × batch, when prefills share the cards."""
+        v = run("capacity-plan").values
+        inside = v["arrival_per_s"] * 100 * v["effective_tpot_ms"] / 1e3
+        assert inside == pytest.approx(v["arrival_per_s"] / v["req_s_per_replica"] * v["batch"], rel=1e-3)
+
     @pytest.mark.parametrize(
         ("query", "field"),
         [
@@ -262,8 +273,29 @@ class TestGoodputSim:
         run("goodput-sim", "rate_per_s=0.5 n_requests=5000")
         assert time.perf_counter() - start < 2  # the limit is 1 s on an idle machine
 
-    def test_no_rate_is_refused(self):
+    def test_the_token_budget_sets_a_ceiling(self):
+        """32.8k token/s over (1,027 + 195) tokens a request: 26.9 req/s.  Ours leaves attention out of the step: an upper bound, 27.0."""
+        values = run("goodput-sim", "rate_per_s=28").values
+        assert values["mean_prompt_tokens"] == pytest.approx(1027, abs=1)
+        assert values["mean_output_tokens"] == pytest.approx(195, abs=1)
+        assert values["full_step_ms"] == pytest.approx(15.6, rel=0.01)
+        assert values["ceiling_req_s"] == pytest.approx(26.9, abs=0.1)
+        assert "超过天花板" in run("goodput-sim", "rate_per_s=28").verdict
+        assert "超过天花板" not in run("goodput-sim", "rate_per_s=26").verdict
+        assert value("goodput-sim", "policy=prefill-first", "ceiling_req_s") is None
+
+    def test_the_price_of_chunking_is_in_the_ttft(self):
+        got = [value("goodput-sim", f"rate_per_s={r} policy={p}", "ttft_p99_s") for r in (20, 14) for p in SWEEP]
+        assert got == pytest.approx([0.63, 0.68, 0.35, 0.31], rel=0.1)
+
+    def test_the_sweep_is_told_in_words(self):
+        assert "守住 90% 最多 21.7 请求/s" in run("goodput-sim", "sweep=true").verdict
+        assert "守住 90%：6 请求/s 也接不住" in run("goodput-sim", "sweep=true slo_tpot_ms=5").verdict
+        assert "守住 99% 至少 30 请求/s" in run("goodput-sim", "sweep=true slo_ttft_s=100 slo_tpot_ms=1000").verdict
+
+    def test_no_rate_and_a_pool_below_the_longest_request_are_refused(self):
         assert refusal("goodput-sim", "rate_per_s=0").field == "rate_per_s"
+        assert refusal("goodput-sim", "kv_pool_tokens=10000").field == "kv_pool_tokens"
 
 
 class TestPdTransfer:
@@ -271,6 +303,10 @@ class TestPdTransfer:
         values = run("pd-transfer", "model=deepseek-v3").values
         assert values["prefill_ms"] is None
         assert values["prefill_decode_ratio"] is None
+
+    def test_an_instance_that_does_not_hold_the_model_is_called_out(self):
+        assert "放不下" in run("pd-transfer", "n_gpu_per_side=1").notes[0]
+        assert run("pd-transfer").notes == ()
 
     def test_a_narrow_link_is_called_out(self):
         assert "超过链路" in run("pd-transfer", "link_gbit_s=50").verdict

@@ -123,11 +123,13 @@ def _chart(run: Run, *, output_tokens: int, **_: object) -> tuple[Chart, ...]:
         number("mbu", "带宽利用率", None, low=0.05, high=1, kind="fraction", more=True, stops=linear_stops(0.05, 1, 0.05), help="留空：按做法"),
         number("gpu_util", "显存用到几成", 0.92, low=0.1, high=0.98, kind="fraction", more=True, stops=linear_stops(0.5, 0.98, 0.02)),
         number("other_gib", "每卡其他占用", 3, "GiB", low=0, high=20, more=True, stops=linear_stops(0, 10, 1), help="激活和框架，第 16 章"),
+        number("target_util", "目标利用率", 0.65, low=0.1, high=1, kind="fraction", more=True, stops=linear_stops(0.3, 1, 0.05), help="给 P99 留的余量：0.6–0.7；1 是不留"),
         number("gpu_price_per_h", "租金", 27.78, "元/卡·时", low=0.1, high=500, kind="money", stops=(5, 10, 15, 20, 27.78, 40, 60, 100), help="一个假设，约合 2 万元/卡/月；填你的报价"),
     ),
     outputs=(
         Output("gpus", "卡数", "卡", main=True),
         Output("replicas", "副本"),
+        Output("gpus_headroom", "留出余量后的卡数", "卡", main=True),
         Output("cost_per_month", "每月（720 小时）", "元", main=True, digits=6),
         Output("cost_per_mtok_out", "每百万输出 token", "元/Mtok", main=True),
         Output("arrival_per_s", "每秒请求", "request/s"),
@@ -143,17 +145,17 @@ def _chart(run: Run, *, output_tokens: int, **_: object) -> tuple[Chart, ...]:
     formula=(
         "池 = 卡数 × (显存 × 几成 − 其他) − 权重；batch = 池、上限、TPOT 三者里最小的",
         "每请求占副本 = prefill + 输出 × k × 一步 ÷ batch；k：静态批等最长的，输出长短不一时是 H_B，否则 1",
-        "卡数 = ⌈每秒请求 × 每请求占副本⌉ × 每副本卡数",
+        "卡数 = ⌈每秒请求 × 每请求占副本⌉ × 每副本卡数；留余量的：⌈每秒请求 × 每请求占副本 ÷ 目标利用率⌉ × 每副本卡数",
     ),
     assumptions=("TPOT 上限只管纯解码的一步：prefill 在别处时才照样成立", "KV 存 16 位；解码的一步按输出过半时的上下文算"),
-    leaves_out="不留 P99 的余量（按目标利用率 0.6–0.7 再除一次），不算 TP 通信和故障：误差 ±50%。",
+    leaves_out="「卡数」和钱不留 P99 的余量，余量另算一行；不算 TP 通信和故障：误差 ±50%。",
     sources=("两阶段的时间：第 15 章；H_B：第 17 章", "租金是假设：100 张 A100 每月 200 万元"),
 )  # fmt: skip
 def capacity_plan(
     *, preset: str, requests_per_day: float, peak_factor: float, prompt_tokens: int, output_tokens: int, gpu: Accelerator, model: Model,
     n_gpu_per_replica: int | None, active_gpus: int | None, weight_bytes: float | None, math_factor: float | None, batch_cap: int | None,
     tpot_slo_s: float | None, scheduling: str, length_dist: str, mfu: float | None, mbu: float | None, gpu_util: float, other_gib: float,
-    gpu_price_per_h: float,
+    target_util: float, gpu_price_per_h: float,
 ) -> Result:  # fmt: skip
     """Replicas = arrivals × replica time per request."""
     base = WAYS[preset]
@@ -182,6 +184,8 @@ def capacity_plan(
     busy = w.line("忙着的副本", arrival * per / quantity(1, "request"), "", 8)
     replicas = w.line("副本", ceil(busy), "", 13)
     cards = w.line("卡数", replicas * quantity(way.n_gpu_per_replica, "卡"), "卡", 13)
+    roomy = w.line("留余量的副本", ceil(busy / quantity(target_util)), "", 13)
+    ordered = w.line("留出余量后的卡数", roomy * quantity(way.n_gpu_per_replica, "卡"), "卡", 13)
     price = quantity(gpu_price_per_h, "元", 12)
     count = quantity(cards.value, "", 13)
     month = w.line("每月", count * price * quantity(HOURS_A_MONTH), "元", 6)
@@ -191,12 +195,12 @@ def capacity_plan(
     shared = _shared_batch(replica, way, found, prompt_tokens, output_tokens)
     return Result(
         values={
-            "gpus": int(cards.value), "replicas": int(replicas.value), "cost_per_month": month, "cost_per_mtok_out": each.value, "arrival_per_s": arrival,
+            "gpus": int(cards.value), "replicas": int(replicas.value), "gpus_headroom": int(ordered.value), "cost_per_month": month, "cost_per_mtok_out": each.value, "arrival_per_s": arrival,
             "req_s_per_replica": rate, "batch_kv_max": found.batch_kv_max, "batch": found.batch, "step_ms": step, "prefill_ms": prefill,
             "effective_tpot_ms": shared_tpot, "batch_shared": shared,
         },
         lines=w.lines,
-        verdict=_verdict(cards, month, found, way, shared_tpot, shared),
+        verdict=_verdict(int(cards.value), int(ordered.value), month, found, way, shared_tpot, shared),
         resolved={name: getattr(way, name) for name in numbers},
         trace=Trace(way, model, gpu, gpu_util, other_gib, arrival.value, prompt_tokens),
     )  # fmt: skip
@@ -229,8 +233,9 @@ def _shared_batch(replica: Replica, way: Way, found: Plan, prompt: int, output: 
     return largest_true(holds, 1, found.batch)
 
 
-def _verdict(cards: Quantity, month: Quantity, found: Plan, way: Way, shared_tpot: Quantity, shared: int | None) -> str:
-    head = f"要 {cards.text}，每月 {month.text}；每副本 batch {found.batch}，一步 {quantity(1e3 * found.step_s, 'ms', 4).text}。"
+def _verdict(cards: int, ordered: int, month: Quantity, found: Plan, way: Way, shared_tpot: Quantity, shared: int | None) -> str:
+    head = f"刚好够要 {cards} 张卡，每月 {quantity(month.value, '元', 4).text}；给 P99 留出余量，要 {ordered} 张。"
+    head += f"每副本 batch {found.batch}，一步 {quantity(1e3 * found.step_s, 'ms', 4).text}。"
     if shared is None or shared == found.batch:
         return head
     slo = format_number(1e3 * way.tpot_slo_s)

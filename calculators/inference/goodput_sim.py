@@ -11,7 +11,7 @@ from calculators.core.charts import Axis, Chart, LineChart, Mark, Rule, Series
 from calculators.core.errors import refuse
 from calculators.core.inputs import choice, flag, integer, linear_stops, log_stops, number, powers_of_two
 from calculators.core.numbers import format_number
-from calculators.core.worked import Worked, quantity
+from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.inference import shape_of
 from calculators.formulas.replica import Request, Served, StepCost, goodput, simulate
 
@@ -23,6 +23,8 @@ LONG_ENOUGH = 1000
 """Arrivals below which overload does not have the time to show."""
 LONGEST_REQUEST = 8192 + 2048
 MOST_POINTS = 150
+GOOD_PCT = 99.0
+"""Share inside both limits above which nothing needs to be done."""
 NAMES = {"prefill-first": "先做 prefill", "chunked": "切块"}
 
 
@@ -124,7 +126,7 @@ def _chart(run: Run, *, slo_ttft_s: float, policy: str, rate_per_s: float, **_: 
         integer("seed", "随机种子", 0, low=0, high=99, more=True, stops=linear_stops(0, 9, 1)),
         integer("token_budget", "切块：每步的 token 预算", 512, "token", low=64, high=8192, more=True, stops=powers_of_two(64, 8192), only_if=("policy", ("chunked",))),
         integer("max_prefill_tokens", "先做 prefill：一次最多", 8192, "token", low=64, high=65536, more=True, stops=powers_of_two(64, 65536), only_if=("policy", ("prefill-first",))),
-        integer("kv_pool_tokens", "KV 池", 455_808, "token", low=11_000, high=100_000_000, more=True, stops=log_stops(11_000, 10_000_000, 4)),
+        integer("kv_pool_tokens", "KV 池", 455_808, "token", low=11_000, high=100_000_000, more=True, stops=log_stops(11_000, 10_000_000, 4), help="Llama-3-8B、一张 H100 的池（第 16 章）；换模型或卡，这里也要换"),
         model_input(where=lambda m: m.is_dense and m.mla is None and not m.sliding_window, more=True),
         gpu_input(more=True),
         number("mfu", "算力利用率", 0.5, low=0.05, high=1, kind="fraction", more=True, stops=linear_stops(0.05, 1, 0.05)),
@@ -140,12 +142,17 @@ def _chart(run: Run, *, slo_ttft_s: float, policy: str, rate_per_s: float, **_: 
         Output("attainment_sweep_pct", "各请求率守住的", "%", agreement="band"),
         Output("goodput_90_req_s", "守住 90% 的最大请求率", "request/s", agreement="band"),
         Output("goodput_99_req_s", "守住 99% 的最大请求率", "request/s", agreement="band"),
+        Output("mean_prompt_tokens", "这批请求平均输入", "token", agreement="band"),
+        Output("mean_output_tokens", "这批请求平均输出", "token", agreement="band"),
+        Output("full_step_ms", "切块：预算用满的一步", "ms"),
+        Output("ceiling_req_s", "切块：请求率的天花板", "request/s", agreement="band"),
     ),
     chart=_chart,
     formula=(
         "一步 = max((读权重 + 读 KV) ÷ 有效带宽，(2N × 这一步的 token + attention) ÷ 有效算力)",
         "TTFT = 第一个 token − 到达；TPOT = (最后 − 第一个) ÷ (输出 − 1)",
         "goodput = 守住两条上限的请求达到目标比例的最大请求率",
+        "切块的天花板 = 每步的 token 预算 ÷ 用满的一步 ÷ (平均输入 + 平均输出)；那一步不算 attention，所以是上界",
     ),
     assumptions=("到达是泊松过程；输入对数正态、约 1024，输出指数、平均 200", "先到先服务；进场时按提示加输出预留 KV"),
     leaves_out="不算提示自己的 attention（2048 token 时 3.5%）、调度和采样的开销。MFU、MBU 是假设：看相对高低，别把请求率当基准。",
@@ -179,22 +186,43 @@ def goodput_sim(
     w.say(f"到达 {n_requests} 个请求，历时 → {quantity(requests[-1].arrival, 's', 4).text}")
     w.say(f"TTFT P99 → {quantity(ttft, 's', 4).text}；TPOT P50、P99 → {quantity(tpot50, 'ms', 4).text}、{quantity(tpot99, 'ms', 4).text}")
     w.say(f"两条上限都守住 → {format_number(mine.attained_pct, digits=4)}%")
+    prompt, output = (quantity(sum(lengths) / n_requests, "token", 5) for lengths in ([r.prompt for r in requests], [r.output for r in requests]))
+    ceiling = full_step = None
+    if policy == "chunked":
+        budget, full_step = quantity(token_budget, "token"), quantity(1e3 * cost.seconds(token_budget, 0), "ms", 5)
+        each = w.line("平均一条的 token", prompt + output, "token", 5)
+        ceiling = w.line("请求率的天花板", quantity(1, "request") * (budget / full_step / each), "request/s")
     return Result(
         values={
             "attainment_pct": mine.attained_pct, "ttft_p99_s": ttft, "tpot_p50_ms": tpot50, "tpot_p99_ms": tpot99, "output_tok_s": mine.output_tok_s,
             "attainment_sweep_pct": attained, "goodput_90_req_s": at_90, "goodput_99_req_s": at_99,
+            "mean_prompt_tokens": prompt, "mean_output_tokens": output, "full_step_ms": full_step, "ceiling_req_s": ceiling,
         },
         lines=w.lines,
-        verdict=_verdict(mine, rate_per_s, n_requests, ttft, tpot99, slo_ttft_s, slo_tpot_ms),
+        verdict=_verdict(mine, rate_per_s, n_requests, slo_ttft_s, slo_tpot_ms, ceiling) + (_swept(attained, at_90, at_99) if attained else ""),
         trace=Trace([r.arrival for r in requests], mine, sweeps),
     )  # fmt: skip
 
 
-def _verdict(mine: Score, rate: float, n: int, ttft: float, tpot99: float, slo_ttft_s: float, slo_tpot_ms: float) -> str:
+def _verdict(mine: Score, rate: float, n: int, slo_ttft_s: float, slo_tpot_ms: float, ceiling: Quantity | None) -> str:
     head = f"{format_number(rate)} 请求/s：{format_number(mine.attained_pct, digits=4)}% 的请求两条上限都守住，吞吐 {format_number(mine.output_tok_s, digits=4)} token/s。"
     short = "不过跑得太短，看不到排队：至少跑 1000 个请求。" if n < LONG_ENOUGH else ""
-    if mine.attained_pct >= 99:
+    if ceiling is not None and rate > ceiling.value:
+        return head + f"请求率超过天花板 {ceiling.text}，队列只会越来越长：加副本。" + short
+    if mine.attained_pct >= GOOD_PCT:
         return head + short
     late = sum(t > slo_ttft_s for t in mine.ttft)
     slow = sum(t > slo_tpot_ms / 1e3 for t in mine.tpot)
-    return head + f"没守住的主要是{'第一个 token 等太久（TTFT）' if late >= slow else '出字太慢（TPOT）'}。" + short
+    why = "第一个 token 等太久（TTFT）：加副本，或少接一些" if late >= slow else "出字太慢（TPOT）：切块、调小每步的预算，或加副本"
+    return head + f"没守住的主要是{why}。" + short
+
+
+def _swept(attained: Sequence[float], at_90: float | None, at_99: float | None) -> str:
+    """What the sweep found, in words."""
+
+    def most(rate: float | None, target: float) -> str:
+        if rate is None:
+            return f"守住 {target:.0f}%：{RATES[0]} 请求/s 也接不住"
+        return f"守住 {target:.0f}% {'至少' if attained[-1] >= target else '最多'} {format_number(rate, digits=3)} 请求/s"
+
+    return f"扫一遍请求率：{most(at_90, 90)}，{most(at_99, 99)}。"

@@ -117,7 +117,23 @@ def pd_transfer(
     verdict = (
         _kv_verdict(kv, transfer, required, link_gbit_s) + f"搬运是 prefill 的 {share.text}；每份解码配 {format_number(ratio.value, digits=4)} 份 prefill。"
     )
-    return Result(values, w.lines, verdict, trace=Trace(shape, engine, kv_token))
+    return Result(
+        values,
+        w.lines,
+        verdict,
+        notes=_crowded(model, gpu, n_gpu_per_side, batch * kv_token * (prompt_tokens + output_tokens)),
+        trace=Trace(shape, engine, kv_token),
+    )
+
+
+def _crowded(model: Model, gpu: Accelerator, cards: int, kv_bytes: float) -> tuple[str, ...]:
+    """The rates assume that weights and the batch's KV fit; say so when they do not."""
+    need, have = model.total_params * 2 + kv_bytes, cards * gpu.memory_bytes
+    if need <= have:
+        return ()
+    return (
+        f"解码那一侧放不下：权重加这个 batch 的 KV 要 {format_number(need / GB, digits=4)} GB，{cards} 张卡只有 {format_number(have / GB)} GB。加卡，或减 batch。",
+    )
 
 
 def _kv_verdict(kv: Quantity, transfer: Quantity, required: Quantity, link: float) -> str:
