@@ -16,9 +16,10 @@ from calculators.formulas.reliability import best_interval, daly, daly_interval,
 TARGET = 0.9
 """The effective share that Llama 3 and MegaScale report to exceed."""
 CONTOURS = (0.95, 0.9, 0.85, 0.8)
-CURVE = 80
+CURVE = 60
 NEAR = 0.005
 """Half a point from the best: not worth a change."""
+HOPELESS = 0.01
 
 
 def _spread(low: float, high: float, count: int = CURVE) -> list[float]:
@@ -62,16 +63,16 @@ def _chart(run: Run, *, mtti_h: float, delta_s: float, restart_s: float, **_: ob
 
 
 def _contours(mtti: float, delta_s: float, restart_s: float) -> LineChart:
-    """Lines of equal efficiency over δ and R, each point at its own best interval."""
-    deltas = _spread(min(1.0, delta_s), max(mtti / 5, delta_s), 60)
+    """Lines of equal efficiency over δ and R, each point at its own best interval (Daly's)."""
+    intervals = [(d, daly(d, mtti)) for d in _spread(min(1.0, delta_s), max(min(mtti / 5, 3600.0), delta_s), 40)]
     series = []
     for share in CONTOURS:
-        points = [(d, r / MINUTE) for d in deltas if (r := longest_restart(share, best_interval(d, mtti), d, mtti)) is not None]
+        points = [(d, r / MINUTE) for d, tau in intervals if (r := longest_restart(share, tau, d, mtti)) is not None]
         if len(points) > 1:
             series.append(Series(f"{100 * share:.0f}%", tuple(points), emphasis=share == TARGET, dashed=share != TARGET))
     return LineChart(
         "要到 90%，存盘和重启各要多快",
-        "每条线上有效时间一样多，间隔都取最好的。站在 90% 那条线的左下方才够；往下走（重启变快）比往左走（存盘变快）更容易过线。",
+        "每条线上有效时间一样多，间隔都取最好的。站在 90% 那条线的左下方才够。",
         Axis("一次存盘停多久", "s", log=True),
         Axis("一次重启", "min", low=0),
         tuple(series),
@@ -150,6 +151,8 @@ def checkpoint_interval(*, mtti_h: float, delta_s: float, restart_s: float, tau_
 
 
 def _verdict(tau: Quantity, share: float, at_best: float, best: float, delta: float, restart: float, mtti: float) -> str:
+    if at_best < HOPELESS:
+        return "断得太勤，真在训练的时间不到 1%：先让故障少下来，或者让一次重启短过平均中断间隔。"
     head = f"每 {tau.text}存一次，真在训练的时间是 {_percent(share)}。"
     if at_best - share > NEAR:
         return head + f"{'太勤' if tau.value < best else '太懒'}了：改成 {_span(best)}一次，能到 {_percent(at_best)}。"
@@ -159,11 +162,11 @@ def _verdict(tau: Quantity, share: float, at_best: float, best: float, delta: fl
     halved = best_interval(delta / 2, mtti)
     quick_write = efficiency(halved, delta / 2, restart, mtti)
     first = "重启" if quick_restart >= quick_write else "存盘"
-    return head + f"间隔已经合适；重启快一倍到 {_percent(quick_restart)}，存盘快一倍到 {_percent(quick_write)}：先砍{first}。"
+    return head + f"间隔已经合适。重启快一倍到 {_percent(quick_restart)}，存盘快一倍到 {_percent(quick_write)}：先砍{first}。"
 
 
 def _percent(share: float) -> str:
-    return f"{format_number(100 * share, digits=3)}%"
+    return f"{format_number(100 * share, digits=3 if share < 0.999 else 4)}%"
 
 
 def _span(seconds: float) -> str:
