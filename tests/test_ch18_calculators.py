@@ -17,6 +17,7 @@ from calculators.formulas.number_formats import FORMATS
 from calculators.formulas.quantization import bits_per_weight
 from calculators.inference._quantizers import WEIGHT_FORMATS, error_pct, gptq, integers
 from calculators.inference.fp_grid import positive_values
+from calculators.inference.quant_error import weights_part
 from calculators.site.targets import resolve
 
 EXACT = 1e-12
@@ -71,6 +72,12 @@ REFERENCE = [
     ("quant-size", "model=llama-3.1-8b scheme=custom custom_bpw=4.8944 keep_embeddings_bf16=false", "size_gib", 4.58, 2e-3),
     ("quant-size", "model=llama-3.1-8b scheme=custom custom_bpw=16 keep_embeddings_bf16=false", "size_gib", 14.96, 1e-3),
     ("quant-size", "model=llama-3.1-8b scheme=custom custom_bpw=8.5008 keep_embeddings_bf16=false", "size_gib", 7.95, 1e-3),
+    # other rows of the same two tables that the page does not print
+    *[
+        ("quant-size", f"model=llama-3.1-8b scheme=custom custom_bpw={bits} keep_embeddings_bf16=false", "size_gib", gib, 3e-3)
+        for bits, gib in ((2.3824, 2.23), (3.6429, 3.41), (4.4597, 4.17), (5.7036, 5.33), (6.5633, 6.14))
+    ],
+    ("quant-size", "model=llama-3.1-405b scheme=custom custom_bpw=4.8944 keep_embeddings_bf16=false", "size_gb", 249.1, 5e-3),
     ("quant-size", "model=llama-3.1-70b scheme=int8", "size_gib", 67.7229, 2e-3),
     ("quant-size", "model=llama-3.1-70b scheme=int8", "size_gib", 67.67, 1e-4),
     ("quant-size", "model=llama-3.1-8b scheme=bf16", "size_gib", 14.9888, 3e-3),
@@ -190,6 +197,18 @@ def test_orderings_hold_for_other_seeds(seed):
     assert v["awq3_err_pct"] < v["w3_rtn_outlier_pct"]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_picture_shows_one_group_lost_and_the_next_one_kept(seed):
+    """The outlier's own group of 32 is rounded to zero, the group beside it is not; one scale for all loses both."""
+    part = weights_part(seed, 20.0)
+    original, tensor, _, _, g32, _ = part.neighbours
+    own, other = (slice(0, 4), slice(4, 8)) if part.outlier_at < 4 else (slice(4, 8), slice(0, 4))
+    assert abs(original[part.outlier_at]) == max(map(abs, original))
+    assert [x for j, x in enumerate(tensor) if x and j != part.outlier_at] == []
+    assert sum(x == 0 for x in g32[own]) >= sum(x == 0 for x in g32[other])
+    assert any(g32[other])
+
+
 def test_larger_outliers_break_the_coarse_scale_only():
     mild, wild = run("quant-error", "weight_outlier_scale=1").values, run("quant-error", "weight_outlier_scale=100").values
     assert wild["outlier_err_int4_g32_pct"] < 16
@@ -262,6 +281,10 @@ def test_weight_only_gain_vanishes_when_compute_bound():
     assert v["speedup"] == pytest.approx(1)
     gains = [value("quant-speed", f"batch={b}", "speedup") for b in (1, 8, 64, 512, 4096)]
     assert gains == sorted(gains, reverse=True)
+    # sections 二 and 六: a short context fills the arithmetic first; a 70B does so at 1024 tokens
+    assert run("quant-speed", "batch=512 context_tokens=128").values["memory_bound"] is False
+    assert value("quant-speed", "batch=512 context_tokens=128", "speedup") == pytest.approx(1)
+    assert run("quant-speed", "model=llama-3-70b batch=256").values["memory_bound"] is False
 
 
 def test_pays_until_batch():
@@ -291,6 +314,7 @@ def test_tinychat_measured_lies_below_the_prediction():
         ("ref:gptq-llama-ratios#rtn3_7b", 4.50),
         ("ref:llama-cpp-ratios#speed_x", 2.47),
         ("ref:llama-cpp-ratios#bytes_x", 3.27),
+        ("ref:llama-cpp-prefill-loss#slower", 0.110),
         ("ref:int8-saves#less", 0.485),
         ("ref:naive-4bit#g128", 0.12),
         ("ref:naive-4bit#q4km", 0.22),

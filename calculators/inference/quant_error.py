@@ -54,8 +54,7 @@ def weights_part(seed: int, scale: float) -> Part1:
     restored = {name: f(V) for name, f in WEIGHT_FORMATS.items()}
     normal = np.ones(V.size, dtype=bool)
     normal[at] = False
-    row, column = divmod(int(at[0]), 256)
-    first = min(max(column - SHOWN // 2, 0), 256 - SHOWN)
+    row, column, first = _at_an_edge(V, at.tolist())
     cut = slice(first, first + SHOWN)
     return Part1(
         _clean_errors(seed),
@@ -65,6 +64,19 @@ def weights_part(seed: int, scale: float) -> Part1:
         tuple(tuple(M[row, cut].tolist()) for M in (V, *(restored[name] for name in GRID_FORMATS))),
         column - first,
     )
+
+
+def _at_an_edge(V: NDArray[np.float64], outliers: list[int]) -> tuple[int, int, int]:
+    """Row, column and first column shown of the largest outlier beside an edge between two groups of 32 that 128 does not share.
+
+    Half of the picture lies in its group, half in the next: there the finer scales show what they save.
+    """
+    half, shown = SHOWN // 2, []
+    for row, column in (divmod(k, V.shape[1]) for k in outliers):
+        edge = (column + half) // 32 * 32
+        if edge % 128 and edge - half <= column < edge + half:
+            shown.append((abs(float(V[row, column])), row, column, edge - half))
+    return max(shown)[1:]
 
 
 @lru_cache(maxsize=8)
@@ -154,7 +166,7 @@ def _chart(run: Run, *, weight_outlier_scale: float, act_outlier_scale: float, *
         _bars("权重：没有离群值", "同一个矩阵存九次。8 位在最上面，4 位里粒度越细越好。", {NAMES[k]: one.clean[k] for k in NAMES}),
         _bars(f"权重：千分之一的数乘 {times}", "只看没放大的那些权重，还是九种、同一个顺序。到 100% 就是全存成了 0；组越小，被拖累的邻居越少。", {NAMES[k]: one.normal[k] for k in NAMES}),
         Grid(
-            "离群值和它的邻居（× 0.01）", "一行一种存法，最深的一列是离群值。写着 0 的，是被它的 scale 抹掉的；组越小，挨着它的人越少。",
+            "离群值和它的邻居（× 0.01）", "一行一种存法，最深的一列是离群值，左右各一半分属两个 32 个的组。写着 0 的，是被离群值的 scale 抹掉的：组小，隔壁就没事。",
             ("原来", *(NAMES[k].split("（")[0] for k in GRID_FORMATS)), tuple("离群" if j == one.outlier_at else str(j) for j in range(SHOWN)),
             tuple(tuple(1.0 if j == one.outlier_at else 0.4 if x == 0 else 0.0 for j, x in enumerate(row)) for row in one.neighbours),
             tuple(tuple(_short(100 * x) for x in row) for row in one.neighbours),
@@ -242,6 +254,8 @@ def _percent(name: str, label: str, main: bool = False) -> Output:
     formula=(
         "s = 组内最大的绝对值 ÷ (2^(位数−1) − 1)，还原 = 取整(x ÷ s) × s",
         "误差 = ‖原来 − 还原‖ ÷ ‖原来‖；激活和 GPTQ 比的是输出 X·Wᵀ",
+        "SmoothQuant：s = max|X 的列|^α ÷ max|W 的列|^(1−α)，X ÷ s，W × s",
+        "AWQ：s = (|X 的列| 的平均)^α，W × s 按 128 个一组取整，再 ÷ s",
     ),
     assumptions=("随机的高斯权重，没有训练过；离群值放大是为了看得清，真实模型里约 20 倍", "组沿输入维切；整数取整到最近、五成双，超出截断"),
     leaves_out="这里的误差是一个矩阵的，不是困惑度，更不是你的任务；真实权重不是高斯，真实输入有更多关联。",

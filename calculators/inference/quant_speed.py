@@ -115,7 +115,7 @@ def _chart(run: Run, *, batch: int, context_tokens: int, **_: object) -> tuple[C
         Output("prefill_ms", "prefill", "ms"),
         Output("base_prefill_ms", "BF16 的 prefill", "ms"),
         Output("memory_bound", "还卡在搬字节"),
-        Output("byte_ratio", "一步的字节少到几分之一", "×"),
+        Output("byte_ratio", "BF16 一步搬的字节是它的", "×"),
         Output("pays_until_batch", f"快 {PAYS} 倍以上，batch 到", digits=5),
     ),
     chart=_chart,
@@ -190,7 +190,7 @@ def _verdict(base: Quantity, step: Quantity, speedup: Quantity, prefill: Quantit
     if prefill.value > 1.005:
         first = f"prefill 快到 {prefill.text}：{NAMES[act]} 的矩阵乘更快。"
     elif prefill.value < 0.995:
-        first = f"prefill 反而只有 BF16 的 {prefill.text}：还原要时间，乘法没有变快。"
+        first = f"prefill 的速度反而只有 BF16 的 {prefill.text}：还原要时间，乘法没有变快。"
     else:
         first = "prefill 没变快：乘法的速度没有变。"
     if pays is None:
