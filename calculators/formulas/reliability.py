@@ -61,6 +61,11 @@ def efficiency_safe_restart(tau: float, delta: float, restart: float, mtti: floa
     return tau / (mtti + restart) * math.exp(-segment) / -math.expm1(-segment)
 
 
+def first_order(tau: float, delta: float, restart: float, mtti: float) -> float:
+    """At most one failure a segment: 1 − δ/(τ+δ) − (τ/2 + R)/M; below zero where failures come too fast for it."""
+    return 1 - delta / (tau + delta) - (tau / 2 + restart) / mtti
+
+
 def best_interval(delta: float, mtti: float) -> float:
     """The τ that maximises ``efficiency``, whatever the restart costs.
 
