@@ -14,7 +14,6 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Worked, quantity
 from calculators.formulas.packing import SHORTEST, Row, chopped, cross_share, longest_of_group, next_fit, one_per_row, real_share
 
-
 FITS = {"ffd": "从长到短，放得下就放", "first": "不排序，放得下就放", "next": "不排序，只看最后一行"}
 PAD, GROUP, SORTED, PACK, CHOP = "补到 S", "补到批里最长", "排序再分批", "装箱", "接起来切"
 SHOWN_ROWS = 12
