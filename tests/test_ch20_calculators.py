@@ -11,6 +11,7 @@ import pytest
 from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.queueing import erlang_c, stays_longer
+from calculators.site.targets import resolve
 
 
 def run(id, query=""):
@@ -327,3 +328,90 @@ class TestDayBill:
         values = run("day-bill", "input_tokens=0 hit_tokens=0 output_tokens=0").values
         assert values["cost_per_mtok_out"] is None
         assert values["margin_pct"] == -100
+
+
+DERIVED = [
+    ("ref:sglang-price#gpu_hour", 2.007, 1e-2),  # LMSYS, 2025-05-05: 22.3k token/s a node of 8 at $0.20/M
+    ("ref:seed-cut#x", 6.5, 1e-3),
+    ("ref:batch-price-cut#x", 45, 2e-2),
+    ("ref:throughput-after-goodput#gain", 12, 5e-2),
+    ("ref:mlperf-as-speed#slow", 5, 1e-9),
+    ("ref:mlperf-as-speed#fast", 25, 1e-9),
+    ("ref:mlperf-as-speed#r1", 67, 1e-2),
+    ("ref:goodput-gain#at_90", 1.36, 5e-2),
+    ("ref:goodput-gain#at_99", 1.66, 5e-2),
+    ("ref:budget-per-second#tokens", 32_800, 1e-2),
+    ("ref:p99-over-mean#x", 4.6, 2e-3),
+    ("ref:fewer-per-card#x", 0.95 / 0.7, 1e-9),
+    ("ref:little-answer#stay", 4.5, 1e-9),
+    ("ref:little-answer#inside", 45, 1e-9),
+    ("ref:idle-x#x", 2.5, 1e-9),
+    ("ref:output-price#miss", 4, 1e-2),
+    ("ref:output-price#hit", 15.6, 5e-3),
+    ("ref:break-even-load#sglang", 9.13, 1e-3),
+    ("ref:rent-of-the-bill#per_hour", 27.8, 2e-3),
+    ("ref:bill-unit-price#per_hour", 27.4, 2e-3),
+    ("ref:request-on-replica#most", 67.0, 1e-3),
+    ("ref:request-on-replica#kept", 67.0, 1e-3),
+    ("ref:opt-66b-kv#request", 1.125, 1e-9),  # DistServe §3.3 prints it as 1.13 GB
+    ("ref:cut-elsewhere#chapter_01", 84 / 12, 1e-9),
+    ("ref:cut-elsewhere#longer", 152 / 34, 1e-9),
+]
+
+
+@pytest.mark.parametrize(("target", "expected", "tolerance"), DERIVED)
+def test_derived_figures(target, expected, tolerance):
+    assert resolve(target).value == pytest.approx(expected, rel=tolerance)
+
+
+def test_distserve_link_from_its_own_kv():
+    """§3.3: 1.13 GB a request at 10 requests a second is 90 Gb/s; the same KV counted in bytes, 1.125 GiB, is 96.6."""
+    facts = {name: resolve(f"ref:distserve-2024#{name}").value for name in ("opt_kv", "opt_link", "requests_x", "slo_x")}
+    assert 8 * facts["opt_kv"] * 10 == pytest.approx(facts["opt_link"], rel=1e-2)
+    assert (facts["requests_x"], facts["slo_x"]) == (7.4, 12.6)  # OSDI; the first version says 4.48 and 10.2
+    assert value("pd-transfer", f"prompt_tokens=512 kv_bytes_per_token={2 * 2 * 64 * 9216}", "required_gbit_s") == pytest.approx(96.64, rel=1e-4)
+
+
+MLPERF_MS = {
+    "llama2": (2000, 200, 450, 40),
+    "llama8": (2000, 100, 500, 30),
+    "llama405": (6000, 175, 4500, 80),
+    "r1": (2000, 80, 1500, 15),
+    "oss": (3000, 80, 2000, 20),
+}
+
+
+@pytest.mark.parametrize(("model", "limits"), MLPERF_MS.items())
+def test_mlperf_limits(model, limits):
+    """Inference rules of mlcommons/inference_policies, 2026-07: TTFT and TPOT, then the interactive ones."""
+    names = ("ttft", "tpot", "fast_ttft", "fast_tpot")
+    assert tuple(resolve(f"ref:mlperf-slo#{model}_{name}").value for name in names) == limits
+
+
+@pytest.mark.parametrize(
+    ("query", "naive", "w8a8"),
+    [
+        ("", 104, 16),
+        ("prompt_tokens=500 output_tokens=200", 220, 38),
+        ("prompt_tokens=150 output_tokens=80", 84, 12),
+        ("requests_per_day=3e6 prompt_tokens=1500 output_tokens=400", 152, 34),
+    ],
+)
+def test_the_bill_of_chapter_01_for_other_traffic(query, naive, w8a8):
+    """Recomputed without our formulas: 70B on A100s, weights and KV read at 80 %, arithmetic at half the peak."""
+    given = {"requests_per_day": 1e7, "prompt_tokens": 200, "output_tokens": 100, **{k: float(v) for k, v in (p.split("=") for p in query.split())}}
+    s, t, arrival = given["prompt_tokens"], given["output_tokens"], given["requests_per_day"] / 86_400
+    matmul, total, kv, layers, width = 69_503_033_344, 70_553_706_496, 327_680, 80, 8192
+    for preset, cards, weight, peak, cap, expected in (("naive", 4, 2, 312e12, 12, naive), ("w8a8", 2, 1, 624e12, 10**9, w8a8)):
+        flops, bandwidth, context = cards * peak / 2, cards * 2.039e12 * 0.8, s + t / 2
+        pool = cards * (80 * 0.92 - 3) * 2**30 - total * weight
+
+        def step(b, flops=flops, bandwidth=bandwidth, weight=weight, context=context):
+            return max((matmul * weight + kv * context * b) / bandwidth, b * (2 * matmul + 4 * layers * width * context) / flops)
+
+        batch = min(cap, int(pool // (kv * (s + t))))
+        while step(batch) > 0.1:
+            batch -= 1
+        per = (2 * matmul * s + 2 * layers * width * s * s) / flops + t * step(batch) / batch
+        assert math.ceil(arrival * per) * cards == expected
+        assert value("capacity-plan", f"preset={preset} {query}", "gpus") == expected
