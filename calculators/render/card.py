@@ -66,6 +66,7 @@ def card(calculator: Calculator, n: int, given: Mapping[str, str], run: Run, gue
             "div",
             h("button", "回到正文的数", type="button", data_act="reset", hidden=True),
             h("button", "复制链接", type="button", data_act="copy"),
+            h("button", "报错", type="button", data_act="report"),
             _mine() if any(i.kind in ("model", "gpu") for i in calculator.inputs) else None,
             class_="calc-actions",
             data_search_exclude=True,

@@ -10,16 +10,21 @@ from calculators.core.calculator import Calculator, Run
 from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.core.inputs import Input, is_used
+from calculators.core.judge import judge
 from calculators.render.card import result
 
 
 def respond(request: str) -> str:
-    """Recalculate one card.
+    """Recalculate one card, or judge one typed answer of a self-test.
 
     Request: ``{"id", "key", "values": {name: text}, "base": {output: text}}``; ``key`` is the card's HTML id.  Reply: ``{"ok", "html", "say", "fields": {name:
-    {"message", "error", "placeholder", "used"}}}``; ``ok`` false keeps the last good result on the page.
+    {"message", "error", "placeholder", "used"}}}``; ``ok`` false keeps the last good result on the page.  A self-test asks ``{"judge": {"typed", "value", "unit", "half_step"}}`` and
+    gets ``{"right", "say"}``.
     """
     asked: dict[str, Any] = json.loads(request)
+    if "judge" in asked:
+        right, say = judge(**asked["judge"])
+        return _json({"right": right, "say": say})
     try:
         calculator = load(str(asked["id"]))
     except Refusal as refusal:

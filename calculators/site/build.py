@@ -10,6 +10,7 @@ from pathlib import Path
 from calculators.catalog.hardware import accelerators
 from calculators.catalog.models import models
 from calculators.site.bundle import write_assets
+from calculators.site.reading import write_reading
 from calculators.site.runtime import FetchError
 
 DOCS = Path("docs")
@@ -32,6 +33,7 @@ def serve(address: str) -> int:
 def _prepare() -> bool:
     try:
         write_assets(DOCS, {"choices": {"model": {m.id: m.name for m in models().values()}, "gpu": {a.id: a.name for a in accelerators().values()}}})
+        write_reading(DOCS)
     except FetchError as error:
         print(error, file=sys.stderr)
         return False

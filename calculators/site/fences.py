@@ -26,6 +26,7 @@ from calculators.site.logs import quoted
 from calculators.site.page import source_name, state
 from calculators.site.panel import panel_html
 from calculators.site.results import kept
+from calculators.site.sources import sources_list
 from calculators.site.tables import catalog_table, reference_table, sweep_table, tool_table
 from calculators.site.targets import BadTarget
 
@@ -84,10 +85,12 @@ def _unlinked(text: str) -> str:
 
 
 def _table(source: str, options: Options, md: Markdown) -> str:
-    makers: dict[str, Callable[[Options, str], Html]] = {"sweep": sweep_table, "catalog": catalog_table, "refs": reference_table, "tools": tool_table}
+    makers: dict[str, Callable[[Options, str], Html]] = {
+        "sweep": sweep_table, "catalog": catalog_table, "refs": reference_table, "tools": tool_table, "sources": sources_list,
+    }  # fmt: skip
     chosen = [name for name in makers if name in options]
     if len(chosen) != 1:
-        raise FenceError('calc-table 需要 sweep="…"、catalog="…"、refs="…"、tools="…" 之一')
+        raise FenceError("calc-table 需要 " + "、".join(f'{name}="…"' for name in makers) + " 之一")
     return makers[chosen[0]](options, source_name(md))
 
 
@@ -106,7 +109,7 @@ def _log(source: str, options: Options, md: Markdown) -> str:
 
 
 def _guide(source: str, options: Options, md: Markdown) -> str:
-    return guide_html(source_name(md))
+    return guide_html(source_name(md), options.get("show", ""))
 
 
 def _panel(source: str, options: Options, md: Markdown) -> str:

@@ -16,6 +16,9 @@ from calculators.site.figures import check
 from calculators.site.page import card_pages, chapter_of, source_name, written
 from calculators.site.targets import SCHEMES, BadTarget, Target, resolve, with_kind_mark
 
+SOURCES = "references"
+"""The page that lists every reference."""
+
 log = logging.getLogger("mkdocs.plugins.calculators")
 """A child of MkDocs' own logger: a warning here fails a strict build."""
 
@@ -35,9 +38,16 @@ def card_href(target: Target, page: str) -> str:
     return f"{file}?calc={target.calculator}~1{query}#{card_id(target.calculator, 1)}"
 
 
+def source_href(target: Target) -> str:
+    """Where a figure's reference is listed; ``""`` for other figures and as long as there is no such page."""
+    scheme, _, rest = target.url.partition(":")
+    return f"{SOURCES}.html#ref-{rest.partition('#')[0]}" if scheme == "ref" and f"{SOURCES}.md" in written() else ""
+
+
 def figure_attributes(target: Target, page: str) -> dict[str, str]:
     """Attributes of the quiet link that stands for a figure."""
-    return {"class": f"fig fig-{target.kind}", "href": card_href(target, page) or "#", "data-why": "\n".join(target.why), "tabindex": "-1"}
+    href = card_href(target, page) or source_href(target) or "#"
+    return {"class": f"fig fig-{target.kind}", "href": href, "data-why": "\n".join(target.why), "tabindex": "-1"}
 
 
 class FigureLinks(Treeprocessor):
@@ -90,10 +100,16 @@ class UnwrittenChapters(Treeprocessor):
 
 
 class ChapterHead(Treeprocessor):
-    """Marks the ⏱ line under a chapter's title and gives it the switch of the figure sources."""
+    """Marks the ⏱ line under a chapter's title and gives it the switch of the figure sources; every page gets a ``<book-place>``."""
 
     def run(self, root: Element) -> None:
-        if chapter_of(source_name(self.md)) is None:
+        page = source_name(self.md)
+        here = chapter_of(page)
+        title = next((i for i, e in enumerate(root) if e.tag == "h1"), None)
+        if page and title is not None:
+            root.insert(title + 1, Element("div", {"class": "book-place", "data-search-exclude": "data-search-exclude"}))
+            root[title + 1].append(Element("book-place", {"data-page": page.removesuffix(".md"), "data-chapter": here.id if here else ""}))
+        if here is None:
             return
         for element in root.iter("p"):
             if (element.text or "").lstrip().startswith("⏱"):

@@ -18,10 +18,11 @@ CARD_FENCE = re.compile(r'^[ >]*`{3,}calc\s+id="(?P<id>[^"]+)"', re.MULTILINE)
 
 @dataclass
 class Question:
-    """One checkpoint question with its answer, both Markdown."""
+    """One checkpoint question with its answer, both Markdown; ``figure`` is the bound number of an answer that can be typed."""
 
     question: str
     answer: str
+    figure: str = ""
 
 
 @dataclass

@@ -123,6 +123,7 @@ SPEC_FIELDS: dict[str, tuple[str, str, Callable[[Accelerator], object]]] = {
     "tdp_w": ("热设计功耗", "W", lambda a: a.tdp_w),
     "year": ("发布年份", "", lambda a: a.year),
     "name": ("名称", "", lambda a: a.name),
+    "status": ("核对", "", lambda a: a.status),
 }
 """Fields of an accelerator that the text may quote: label, unit, getter."""
 
@@ -192,7 +193,8 @@ def _present(target: Target) -> Target:
     return target
 
 
-_KIND_LABEL = {"fact": "来源", "rule": "本书的约定", "claim": "常见的错误说法", "derived": "由别的数推出", "unverified": "未核实"}
+DERIVED = "算法："
+KIND_LABEL = {"fact": "来源", "rule": "本书的约定", "claim": "常见的错误说法", "derived": "由别的数推出", "unverified": "未核实"}
 
 
 def _ref(url: str, id: str, name: str) -> Target:
@@ -210,11 +212,11 @@ def _ref(url: str, id: str, name: str) -> Target:
 
 
 def _citation(entry: Reference, figure: Figure, text: str) -> tuple[str, ...]:
-    lines = [f"{_KIND_LABEL[entry.kind]}：{entry.title}" + (f"，{figure.where}" if figure.where else "")]
+    lines = [f"{KIND_LABEL[entry.kind]}：{entry.title}" + (f"，{figure.where}" if figure.where else "")]
     if entry.source:
         lines.append(entry.source + (f"（{entry.checked} 核对）" if entry.checked else ""))
     if figure.expr:
-        lines.append("算法：" + re.sub(r"(?:calc|spec|ref):[^\s()]+", lambda m: resolve(m[0]).text, figure.expr) + f" → {text}")
+        lines.append(DERIVED + re.sub(r"(?:calc|spec|ref):[^\s()]+", lambda m: resolve(m[0]).text, figure.expr) + f" → {text}")
     if figure.differs_from:
         lines.append(f"正确的是 {resolve(figure.differs_from).text}")
     if entry.note:

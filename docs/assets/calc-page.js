@@ -24,9 +24,10 @@
     for (const line of link.dataset.why.split("\n")) {
       note.append(Object.assign(document.createElement("p"), { textContent: line }));
     }
-    if (link.getAttribute("href")) {
-      const through = Object.assign(document.createElement("a"), { href: link.href, textContent: "用这组输入打开计算器" });
-      through.dataset.role = "open-card";
+    if (link.getAttribute("href") !== "#") {
+      const listed = link.hash.startsWith("#ref-");
+      const through = Object.assign(document.createElement("a"), { href: link.href, textContent: listed ? "在「全部出处」里看" : "用这组输入打开计算器" });
+      through.dataset.role = listed ? "open-source" : "open-card";
       note.append(through);
     }
     const block = link.closest(BLOCK) ?? link;
@@ -67,9 +68,31 @@
         if (!again) show(figure);
       } else if (through && openHere(through)) take(event);
       else if (event.target.closest?.('[data-act="figures"]')) remember(!remembered());
+      else if (event.target.closest?.('[data-act="report"]')) report(event.target);
     },
     true,
   );
+
+  // --- 「报错」: what somebody who mends it must know, as text to paste; nothing is sent ---
+  function report(button) {
+    const card = button.closest("calc-card");
+    const lines = [`页面：${document.title} ${card ? card.address() : location.href.split("?")[0]}`];
+    if (card) {
+      const outputs = [...card.querySelectorAll(".calc-result > .calc-outputs > [data-output]")];
+      lines.push(`计算器：${card.key}（${card.querySelector(".calc-title").textContent}）`);
+      lines.push(`输入：${Object.entries(card.values()).map(([name, text]) => `${name}=${text}`).join("，")}`);
+      lines.push(`结果：${outputs.map((output) => `${output.dataset.output}=${output.dataset.text}`).join("，")}`);
+      lines.push(`提示：${card.querySelector('[data-role="status"]').textContent || "无"}`);
+    }
+    lines.push(`版本：${globalThis.aiInfraBook?.version ?? "未知"}，${navigator.userAgent}`, "我看到的：", "我以为应当是：");
+    const row = button.closest(".calc-actions, p");
+    const area = row.querySelector("textarea.report") ?? Object.assign(document.createElement("textarea"), { className: "report", rows: 7 });
+    area.value = lines.join("\n");
+    area.setAttribute("aria-label", "报错的内容：复制后发给维护者");
+    row.append(area);
+    area.select();
+    navigator.clipboard?.writeText(area.value).catch(() => {}); // it is selected: Ctrl-C does the same
+  }
 
   addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !open) return;

@@ -25,6 +25,28 @@
     },
   });
 
+  // Everything of ours in localStorage, as one object, and back; strings that are not ours are left alone.
+  const ours = () => Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+  const everything = () => Object.fromEntries(ours().map((key) => [key.slice(PREFIX.length), localStorage.getItem(key)]));
+
+  function replaceAll(kept) {
+    const before = everything();
+    ours().forEach((key) => localStorage.removeItem(key));
+    try {
+      for (const [name, text] of Object.entries(kept)) localStorage.setItem(PREFIX + name, text);
+    } catch (error) {
+      replaceAll(before); // full: nothing is lost
+      throw error;
+    }
+  }
+
+  // One element: properties, then children; the only way in which the reading aids write a page.
+  function make(tag, properties, ...children) {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children.filter((child) => child !== null));
+    return element;
+  }
+
   // --- links: ?calc=ID~N&i.NAME=value, where + is a plus ---
   const clip = (text) => (text.length > 30 ? `${text.slice(0, 30)}…` : text);
 
@@ -50,5 +72,5 @@
     return link;
   }
 
-  globalThis.aiInfraState = { clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), MOST_PARAMETERS };
+  globalThis.aiInfraState = { everything, make, replaceAll, clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), MOST_PARAMETERS };
 })();
