@@ -98,6 +98,8 @@ def straggler(*, n_ranks: int, jitter_pct: float, slow_ranks: int, slow_pct: flo
 def _verdict(n_ranks: int, slow_ranks: int, slow_pct: float, worst: Quantity, noise: Quantity) -> str:
     head = f"{format_number(n_ranks)} 张卡等最慢的一张，每步慢 {worst.text}"
     added = 100 * (worst.value - noise.value)
+    if 2 * slow_ranks > n_ranks and slow_pct > 0:
+        return head + "：大半都慢，那不是慢卡，是「平均」定错了。"
     if slow_ranks and added >= 0.5:
         share = format_number(100 * slow_ranks / n_ranks, digits=2)
         return head + f"：{slow_ranks} 张慢卡（{share}%）就多拖了 {format_number(added, digits=3)} 个百分点，换掉它们。"
