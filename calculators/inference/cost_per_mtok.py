@@ -6,7 +6,7 @@ from calculators.catalog import accelerator, model
 from calculators.core.calculator import Output, Result, Run, calculator
 from calculators.core.charts import Axis, Chart, LineChart, Rule, Series
 from calculators.core.inputs import choice, integer, linear_stops, log_stops, number, powers_of_two
-from calculators.core.units import HOUR
+from calculators.core.units import HOUR, unit_of
 from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.inference import Engine, shape_of, step_parts
 from calculators.formulas.price import blended, mtok_per_h
@@ -74,19 +74,20 @@ def cost_per_mtok(
     input_tok_s: float, cache_hit: float,
 ) -> Result:  # fmt: skip
     """Rent of an hour over the tokens of an hour, divided by the share of time that is worked."""
-    money, per_mtok = CURRENCY[currency]
+    unit, per_mtok = CURRENCY[currency]
+    money = unit_of(unit).label
     w = Worked()
-    price, cards, busy, ratio = quantity(gpu_price_per_h, money), quantity(n_gpus), quantity(utilisation), quantity(input_output_ratio)
+    price, cards, busy, ratio = quantity(gpu_price_per_h), quantity(n_gpus), quantity(utilisation), quantity(input_output_ratio)
 
     def full(name: str, rate: float) -> Quantity:
-        hourly = w.line(f"一小时{name}（百万 token）", mtok_per_h(quantity(rate, "token/s", 10), quantity(HOUR, "s"), quantity(1e6, "token")), "", 6)
-        return w.line(f"{name}，满载", cost_of(price, cards, hourly), per_mtok, 6)
+        hourly = w.line(f"一小时的{name}（百万 token）", mtok_per_h(quantity(rate, "token/s", 10), quantity(HOUR, "s"), quantity(1e6, "token")), "", 6)
+        return w.line(f"每百万{name}，满载（{money}）", cost_of(price, cards, hourly), "", 6)
 
     out_full, in_full = full("输出", output_tok_s), full("输入", input_tok_s)
-    cost_out = w.line("输出，按利用率", out_full / busy, per_mtok, 6)
-    cost_in = w.line("输入，按利用率", in_full / busy, per_mtok, 6)
+    cost_out = w.line(f"每百万输出，按利用率（{money}）", out_full / busy, "", 6)
+    cost_in = w.line(f"每百万输入，按利用率（{money}）", in_full / busy, "", 6)
     miss = w.line("要算的输入", 1 - quantity(cache_hit), "", 6)
-    mixed = w.line("合计", blended(ratio, miss, cost_in, cost_out), per_mtok)
+    mixed = w.line(f"合计，每百万（{money}）", blended(ratio, miss, cost_in, cost_out), "")
     return Result(
         values={
             "cost_out_full_per_mtok": out_full.value, "cost_out_per_mtok": cost_out.value, "cost_in_per_mtok": cost_in.value, "blended_per_mtok": mixed.value,
