@@ -234,7 +234,7 @@ def _shared_batch(replica: Replica, way: Way, found: Plan, prompt: int, output: 
 
 
 def _verdict(cards: int, ordered: int, month: Quantity, found: Plan, way: Way, shared_tpot: Quantity, shared: int | None) -> str:
-    head = f"刚好够要 {cards} 张卡，每月 {quantity(month.value, '元', 4).text}；给 P99 留出余量，要 {ordered} 张。"
+    head = f"刚好够要 {format_number(cards)} 张卡，每月 {quantity(month.value, '元', 4).text}；给 P99 留出余量，要 {format_number(ordered)} 张。"
     head += f"每副本 batch {found.batch}，一步 {quantity(1e3 * found.step_s, 'ms', 4).text}。"
     if shared is None or shared == found.batch:
         return head
