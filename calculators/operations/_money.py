@@ -7,7 +7,6 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Quantity
 
 SIGNS = {"usd": "$", "cny": "元"}
-PER_MTOK = {"usd": "$/Mtok", "cny": "元/Mtok"}
 NAMES = {"usd": "美元", "cny": "元"}
 DATE = (
     integer("price_year", "报价：年", 2026, low=2000, high=2100, more=True, help="价格是哪天的，只写进结论"),

@@ -36,11 +36,12 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
         name = "，".join(str(row[part]) for part in ("convention", "embedding") if row[part])
         bars.append(Bar(name, (Part("MFU", share),), f"{format_number(share, digits=3)}%", emphasis=bool(row["chosen"])))
     printed = run.values["reported_pct"]
+    longest = max(bar.parts[0].value for bar in bars)
     return (
         BarChart(
             "同一行日志，几种口径",
             "亮的一条是你选的。吞吐、卡、模型都没变，变的只是分子怎么数；竖线是日志或论文自己报的。",
-            Axis("MFU", "%", low=0),
+            Axis("MFU", "%", low=0, high=1.3 * max(longest, printed if isinstance(printed, float) else 0.0)),  # room for the numbers on the right
             tuple(bars),
             (Rule("报的", x=float(printed)),) if isinstance(printed, float) else (),
         ),

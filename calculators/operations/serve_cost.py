@@ -9,7 +9,7 @@ from calculators.core.units import DAY, HOUR
 from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.cost import cards_for, seconds_per_output
 from calculators.formulas.price import blended, cost_per_mtok, day_cost, mtok_per_h
-from calculators.operations._money import DATE, PER_MTOK, SIGNS, amount, currency_input, dated
+from calculators.operations._money import DATE, SIGNS, amount, currency_input, dated
 
 SEPARATE = "separate"
 RATES = {SEPARATE: "分开测：卡只做这一样", "concurrent": "同时跑：同一批卡上一起出"}
@@ -81,13 +81,13 @@ def serve_cost(
 
     def cost(name: str, rate: Quantity) -> Quantity:
         hourly = w.line(f"一小时{name}，满载（百万）", mtok_per_h(rate, quantity(HOUR, "s"), quantity(1e6, "token")), "", 7)
-        full = w.line(f"{name}，满载", cost_per_mtok(price, cards, hourly), PER_MTOK[currency], 7)
-        return w.line(f"{name}，按利用率", full / busy, PER_MTOK[currency], 7)
+        full = w.line(f"{name}，满载", cost_per_mtok(price, cards, hourly), SIGNS[currency], 7)
+        return w.line(f"{name}，按利用率", full / busy, SIGNS[currency], 7)
 
     cost_out, cost_in = cost("输出", out_rate), cost("输入", in_rate)
     if rates == SEPARATE:
         ratio, miss = quantity(in_per_out, "", 12), w.line("要算的输入", 1 - quantity(cache_hit, "", 9), "", 9)
-        mixed = w.line("合计", blended(ratio, miss, cost_in, cost_out), PER_MTOK[currency], 6)
+        mixed = w.line("合计", blended(ratio, miss, cost_in, cost_out), SIGNS[currency], 6)
         seconds = w.line("一个输出 token 占机器", seconds_per_output(out_rate, in_rate, ratio, miss), "µs", 7)
         each = w.line("每卡，输入加输出", (1 + ratio) / seconds / cards, "token/s", 6)
     else:

@@ -61,11 +61,11 @@ def _chart(run: Run, *, mfu: float, currency: str, **_: object) -> tuple[Chart, 
         Output("flops", "总运算量", "FLOP"),
         Output("gpu_hours", "卡时", "GPU·h", main=True, digits=6),
         Output("days", "天数", "day", main=True),
-        Output("cost", "费用（所填币种）", main=True, digits=8),
-        Output("energy_mwh", "用电", "MWh", digits=6),
+        Output("cost", "费用（所填币种）", main=True, digits=6),
+        Output("energy_mwh", "用电", "MWh", main=True, digits=6),
         Output("tokens_per_param", "每参数 token 数"),
-        Output("implied_mfu_pct", "公布的卡时折合利用率", "%", main=True),
-        Output("known_cost", "公布的卡时折合费用", digits=8),
+        Output("implied_mfu_pct", "公布的卡时折合利用率", "%"),
+        Output("known_cost", "公布的卡时折合费用", digits=6),
         Output("known_days", "公布的卡时折合天数", "day"),
     ),
     chart=_chart,
@@ -132,7 +132,7 @@ def _above_peak(share: float) -> Refusal:
 def _verdict(date: str, paid: Quantity, cards: Quantity, days: Quantity, cost: Quantity, currency: str, published: str, used: float) -> str:
     head = f"{date}{quantity(paid.value / HOUR, 'GPU·h').text}，{cards.text}跑 {quantity(days.value / DAY, 'day', 3).text}，{amount(cost, currency)}。"
     share = quantity(used * 100, "%", 3).text
-    return f"{head}{published}每花一块钱，{share} 变成了模型（MFU × goodput）；这是最后一次训练的钱，实验和人另算。"
+    return f"{head}其中 {share} 变成了模型（MFU × goodput）。{published}这只是最后一次训练的钱，实验和人另算。"
 
 
 def _notes(per_param: float) -> tuple[str, ...]:
