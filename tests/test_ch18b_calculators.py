@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from calculators.core.charts import BarChart, Grid, LineChart
 from calculators.core.errors import Refusal
 from calculators.core.index import load
+from calculators.inference import soft_label
 from calculators.site.targets import resolve
 
 EXACT = 1e-12
@@ -188,10 +189,12 @@ def test_bert_to_the_digit():
 @pytest.mark.parametrize(
     ("target", "expected", "tolerance"),
     [
-        ("ref:distill-prices#rate_70b", 4275, 2e-4),
-        ("ref:distill-prices#rate_8b", 7268, 2e-4),
-        ("ref:distill-prices#usd_70b", 0.5198, 2e-4),
-        ("ref:distill-prices#usd_8b", 0.0764, 1e-3),
+        ("calc:infer-two-phases?model=llama-3-70b&n_gpus=4&batch=64&prompt_tokens=1024&output_tokens=1#decode_tok_s", 4275, 2e-4),
+        ("calc:infer-two-phases?batch=64&prompt_tokens=1024&output_tokens=1#decode_tok_s", 7268, 2e-4),
+        ("calc:cost-per-mtok?n_gpus=4&output_tok_s=4275#cost_out_full_per_mtok", 0.5198, 2e-4),
+        ("calc:cost-per-mtok?output_tok_s=7268#cost_out_full_per_mtok", 0.0764, 1e-3),
+        ("ref:distill-own-cards#days", 2658 / 144, 1e-9),
+        ("ref:distill-own-cards#busy", 100 * 1e8 / 86400 / 4275, 2e-4),
         ("ref:distill-params#ratio", 8.8, 5e-3),
         ("ref:distilbert-faster#left_time", 62.5, 1e-9),
         ("ref:r1-gap#points", 25.6, 1e-9),
@@ -206,6 +209,41 @@ def test_faster_is_no_share_of_the_time():
     """DistilBERT: 60 % faster leaves 0.61–0.63 of the time; the CPU times 668 s and 410 s (unverified) agree."""
     assert 0.61 <= 410 / 668 <= 0.63
     assert 0.61 <= resolve("ref:distilbert-faster#left_time").value / 100 <= 0.63
+
+
+# --- what the soft-label card claims beside its numbers
+
+
+def students(seed, n, recipe):
+    """Accuracy of hard and soft labels at T = 4 under ``recipe(targets, temperatures, rates)``."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    means = rng.standard_normal((soft_label.CLASSES, soft_label.DIMS)) * soft_label.SPREAD
+    own, test, taught = (soft_label.draw(rng, means, k) for k in (n, 2000, soft_label.TEACHER_SAMPLES))
+    eye = np.eye(soft_label.CLASSES)
+    teacher = soft_label.train(taught.X, [eye[taught.y]], [1], [soft_label.RATE], soft_label.TEACHER_STEPS)[0]
+    targets = [eye[own.y], soft_label.softmax(own.X @ teacher / 4)]
+    return [soft_label.accuracy_pct(W, test) for W in recipe(own.X, targets)]
+
+
+@pytest.mark.parametrize(("n", "longer"), [(n, k) for n, k in soft_label.CURVE.items() if k > 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_longer_steps_draw_the_same_curve(seed, n, longer):
+    exact, quick = (
+        students(seed, n, lambda X, targets, k=k: soft_label.train(X, targets, [1, 4], [k * soft_label.RATE, k * soft_label.SOFT_RATE], 200 // k))
+        for k in (1, longer)
+    )
+    assert quick == pytest.approx(exact, abs=0.5)
+
+
+@pytest.mark.parametrize("decay", [1e-3, 1e-2, 1e-1])
+def test_neither_early_stopping_nor_decay_rescues_hard_labels(decay, monkeypatch):
+    soft = sum(students(seed, 40, lambda X, t: soft_label.train(X, t, [1, 4], [1, 0.3], 200))[1] for seed in range(3)) / 3
+    monkeypatch.setattr(soft_label, "DECAY", decay)
+    for steps in (10, 50, 200):
+        hard = sum(students(seed, 40, lambda X, t, k=steps: soft_label.train(X, t[:1], [1], [1], k))[0] for seed in range(3)) / 3
+        assert hard < soft - 8
 
 
 # --- refusals, charts, verdicts
@@ -234,6 +272,9 @@ def test_verdicts():
     assert "学生不比老师小" in run("distill-cost", "student_params=70.55e9").verdict
     assert "不如直接训" in run("distill-cost", "tokens=2e13").verdict
     assert "一年都回不来" in run("distill-payback", "tokens_per_day=1e6").verdict
+    assert "不到一个月" in run("distill-payback", "tokens_per_day=1e9").verdict
+    assert "第一个 token" in run("distill-payback", "one_off_usd=0").verdict
+    assert "还多" in run("distill-cost", "mode=offline-topk top_k=64128").verdict
     assert "多出 9.65 个百分点" in run("soft-label").verdict
     assert "还没走平" in run("temperature").verdict
     assert "大小也不变" in run("temperature", "temperature=10").verdict

@@ -134,7 +134,7 @@ def distill_cost(
             "storage_full_tb": full, "storage_topk_tb": kept, "storage_text_tb": written, "scratch_ratio": ratio,
         },
         lines=w.lines,
-        verdict=_verdict(busy, cost, share, ratio) + _storage(mode, kept, written) + ("学生不比老师小，省不下推理的钱。" if student_params >= teacher_params else ""),
+        verdict=_verdict(busy, cost, share, ratio) + _storage(mode, kept, written, full) + ("学生不比老师小，省不下推理的钱。" if student_params >= teacher_params else ""),
     )  # fmt: skip
 
 
@@ -145,7 +145,9 @@ def _verdict(busy: Quantity, cost: Quantity, share: Quantity, ratio: Quantity) -
     return head + "运算不比从头训少：这么多 token，不如直接训。"
 
 
-def _storage(mode: str, kept: Quantity, written: Quantity) -> str:
+def _storage(mode: str, kept: Quantity, written: Quantity, full: Quantity) -> str:
+    if mode == "offline-topk" and kept.value > full.value:
+        return f"top-k 要 {kept.text}，比存全部的 {full.text} 还多：每个都带序号，k 太大就白存了。"
     return {
         "online": "老师边跑边教，一个字节也不用存。",
         "offline-topk": f"老师只跑一遍，存 {kept.text}，学生看几遍都行。",

@@ -11,6 +11,8 @@ from calculators.formulas.distillation import breakeven_mtok
 
 LONG_DAYS = 365.0
 """A teacher is replaced within about a year: a slower payback is a bet that it is not."""
+SHORT_DAYS = 30.0
+"""A payback within a month needs no bet at all."""
 
 
 def _chart(run: Run, *, one_off_usd: float, teacher_usd_per_mtok: float, student_usd_per_mtok: float, tokens_per_day: float, **_: object) -> tuple[Chart, ...]:
@@ -53,11 +55,11 @@ def _chart(run: Run, *, one_off_usd: float, teacher_usd_per_mtok: float, student
     chart=_chart,
     formula=("每百万 token 省 = 老师的价 − 学生的价", "回本 = 一次性花费 ÷ 每百万 token 省，单位是百万 token", "天数 = 回本的 token ÷ 每天的 token"),
     assumptions=(
-        "两个单价都按第 15 章的一步时间算：batch 64，上下文 1024，每卡时 2 美元",
+        "两个单价是第 20 章的满载价：第 15 章的一步时间，batch 64，上下文 1024，每卡时 2 美元",
         "70B 用 4 张 H100，8B 用 1 张；MBU 0.8、MFU 0.5",
     ),
-    leaves_out="不算质量变差的损失、老师换代后重蒸一次的钱，也不算闲着的卡：两个单价都假设一直满载。",
-    sources=("单价：第 15 章的一步时间 ÷ 租价", "一次性花费：同章的 distill-cost"),
+    leaves_out="不算质量变差的损失、老师换代后重蒸一次的钱，也不算闲着的卡：两个单价按量付，或一直满载。包着的卡要按卡数算，回本和流量无关。",
+    sources=("单价：第 20 章的 cost-per-mtok", "一次性花费：同章的 distill-cost"),
 )  # fmt: skip
 def distill_payback(*, one_off_usd: float, teacher_usd_per_mtok: float, student_usd_per_mtok: float, tokens_per_day: float) -> Result:
     """One-off cost over the price gap."""
@@ -79,6 +81,10 @@ def distill_payback(*, one_off_usd: float, teacher_usd_per_mtok: float, student_
 
 
 def _advice(days: float) -> str:
+    if days == 0:
+        return "没有一次性的花费，从第一个 token 起就省。"
+    if days <= SHORT_DAYS:
+        return "不到一个月就回本：值得蒸，先拿一个任务验质量。"
     if days > LONG_DAYS:
         return "一年都回不来，老师多半先换代了：流量起来之前别蒸。"
     return "老师在这之前不换代、流量撑得住，这笔账才成立。"
