@@ -1,6 +1,7 @@
 """十二个项目脚本共用的几件小事：读参数、报错、计时、印 CSV。只用标准库。"""
 
 import importlib
+import signal
 import sys
 import time
 from types import SimpleNamespace
@@ -18,16 +19,16 @@ def options(about, table):
     """读 --名字 值。表里一行是：默认、最小（或可选项的元组）、最大、说明；默认是 False 的不带值，是元组的填几个整数。"""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)
+    hasattr(signal, "SIGPIPE") and signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # 接了 | head 也不报错
     words, got = sys.argv[1:], {name: row[0] for name, row in table.items()}
     if {"-h", "--help"} & set(words):
         print(about, "\n参数：", *(f"  --{name:<14}{str(row[0] or '').strip('()').replace(' ', ''):<10}{row[3]}" for name, row in table.items()), sep="\n")
         sys.exit(0)
     while words:
-        word = words.pop(0)
-        name, equals, text = word.partition("=")
+        name, equals, text = words.pop(0).partition("=")
         row = table.get(name[2:]) if name.startswith("--") else None
         if row is None or (row[0] is False and equals):
-            stop(f"没有「{word}」这个参数。可用：{'、'.join('--' + known for known in table)}")
+            stop(f"没有「{name}」这个参数。可用：{'、'.join('--' + known for known in table)}")
         got[name[2:]] = row[0] is False or _value(name, text if equals else words.pop(0) if words else "", *row[:3])
     return SimpleNamespace(**{name.replace("-", "_"): value for name, value in got.items()})
 
