@@ -138,6 +138,15 @@
     }
   }
 
+  // On paper the answers stand open.
+  const FOLDED = ".answers details:not([open]), .calc-all:has(.calc-lines):not([open])";
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = [...document.querySelectorAll(FOLDED)];
+    unfolded.forEach((fold) => (fold.open = true));
+  });
+  addEventListener("afterprint", () => unfolded.forEach((fold) => (fold.open = false)));
+
   // the theme's search dialog has no name for a screen reader
   document.querySelector(".md-search")?.setAttribute("aria-label", "搜索");
 

@@ -5,6 +5,19 @@
   const PREFIX = "aiinfra.v1.";
   const MOST_PARAMETERS = 60;
 
+  // Where storage is blocked the theme's own scripts would stop: they, and we, get a memory that lasts as long as the page.
+  let forgetful = false;
+  for (const name of ["localStorage", "sessionStorage"]) {
+    try {
+      globalThis[name].length;
+    } catch {
+      forgetful = true;
+      const kept = new Map();
+      const value = { getItem: (key) => kept.get(key) ?? null, setItem: (key, text) => kept.set(key, String(text)), removeItem: (key) => kept.delete(key) };
+      Reflect.defineProperty(globalThis, name, { value }); // false, not an error, where even that is forbidden
+    }
+  }
+
   // --- what this browser remembers ---
   const memory = (storage) => ({
     get(key) {
@@ -18,7 +31,7 @@
       try {
         if (value === null) globalThis[storage].removeItem(PREFIX + key);
         else globalThis[storage].setItem(PREFIX + key, JSON.stringify(value));
-        return true;
+        return !forgetful;
       } catch {
         return false; // the page works without a memory
       }
