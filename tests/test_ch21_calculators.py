@@ -305,6 +305,14 @@ def test_90_is_out_of_reach():
     assert value("checkpoint-interval", "restart_s=0", "eff_best_frac") < 0.9
 
 
+@pytest.mark.parametrize("delta", [5, 30, 60, 120])
+def test_where_the_restart_comes_first(delta):
+    """The page's border, to first order: half the restart saves R/2M, half the write (1 − √½)·τ*/M."""
+    border = 2 * (1 - math.sqrt(0.5)) * reliability.young_interval(delta, 3.093 * HOUR)
+    assert "先砍重启" in run("checkpoint-interval", f"delta_s={delta} restart_s={border * 1.1!r}").verdict
+    assert "先砍存盘" in run("checkpoint-interval", f"delta_s={delta} restart_s={border * 0.9!r}").verdict
+
+
 # --- size
 
 

@@ -39,7 +39,7 @@ def _chart(run: Run, *, mtti_h: float, delta_s: float, restart_s: float, **_: ob
     return (
         LineChart(
             "太勤和太懒都亏，中间很平",
-            "横轴是对数。左边亏在老是停下来存盘，右边亏在一断就丢一大段。顶上很平：离最好的间隔差一两倍，只亏一两个百分点。",
+            "横轴是对数。左边亏在老是停下来存盘，右边亏在一断就丢一大段。顶上很平：间隔差一倍，亏不了多少。",
             Axis("存盘间隔", "min", log=True),
             Axis("有效时间", "%", low=0, high=100),
             curves,
@@ -145,7 +145,7 @@ def checkpoint_interval(*, mtti_h: float, delta_s: float, restart_s: float, tau_
         },
         lines=w.lines,
         verdict=_verdict(tau, share, at_best, best, delta.value, restart.value, mtti.value),
-        resolved={"tau_min": better.value / MINUTE} if tau_min is None else {},
+        resolved={"tau_min": float(f"{better.value / MINUTE:.4g}")} if tau_min is None else {},
         notes=("粗算已经失效：它假设每段里最多断一次，而现在的故障太密。",) if abs(rough.value - share) > 0.1 else (),
     )  # fmt: skip
 

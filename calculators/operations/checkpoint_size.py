@@ -14,7 +14,7 @@ from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.memory import state_bytes
 
 CUSTOM = "custom"
-KEPT = {2: "2：只有权重", 12: "12：权重、梯度、m、v", 14: "14：权重、主权重、m、v", 16: "16：14 再加 BF16 梯度", 18: "18：14 再加 FP32 梯度"}
+KEPT = {2: "2：只存权重", 12: "12：无主权重", 14: "14：续训全套", 16: "16：加 BF16 梯度", 18: "18：加 FP32 梯度"}
 WEIGHT_BYTES = 2
 BANDWIDTHS = tuple(10 ** (k / 4) for k in range(-4, 17))
 """0.1 … 10,000 GB/s."""
@@ -41,7 +41,7 @@ def _chart(run: Run, *, bandwidth_gb_s: float, **_: object) -> tuple[Chart, ...]
     return (
         LineChart(
             "写一次要多久，看总带宽",
-            "两轴都是对数。写的时间要是全让训练停着等，就是上一张卡片里的 δ；异步写，停的只是拷到内存那几秒。",
+            "两轴都是对数。写的时间要是全让训练停着等，就是「多久存一次盘」里的 δ；异步写，停的只是拷到内存那几秒。",
             Axis("总写带宽", "GB/s", log=True),
             Axis("写一次", "s", log=True),
             (

@@ -63,11 +63,11 @@ def _chart(run: Run, *, n_gpus: int, **_: object) -> tuple[Chart, ...]:
     ),
     outputs=(
         Output("mtti_h", "平均中断间隔", "h", main=True, digits=5),
-        Output("p_survive", "这段时间一次不断的概率"),
-        Output("p_survive_pct", "这段时间一次不断", "%", main=True, digits=3),
-        Output("expected_interruptions", "这段时间平均断几次", main=True),
+        Output("p_survive", "一次不断的概率"),
+        Output("p_survive_pct", "一次不断", "%", main=True, digits=3),
+        Output("expected_interruptions", "平均断几次", main=True),
         Output("gpu_hours_per_interruption", "多少卡时断一次", "GPU·h", digits=5),
-        Output("card_years_per_interruption", "摊到一张卡", "year", main=True),
+        Output("card_years_per_interruption", "一张卡多久一次", "year", main=True),
     ),
     chart=_chart,
     formula=("平均中断间隔 M = 每次中断的卡时 ÷ 卡数", "一次不断的概率 = e^(−时长 ÷ M)", "从记录：每次中断的卡时 = 天数 × 24 × 卡数 ÷ 次数"),
@@ -91,7 +91,7 @@ def mtti_scale(
     expected = w.line("平均断几次", span / mtti)
     clean = survival(span.value, mtti.value)
     w.say(f"一次不断：e^(−{expected.text}) → {format_number(100 * clean, digits=3)}%")
-    years = w.line("摊到一张卡，几年一次", quantity(rate.value / HOUR) / quantity(HOURS_PER_YEAR))
+    years = w.line("一张卡几年一次", quantity(rate.value / HOUR) / quantity(HOURS_PER_YEAR))
     return Result(
         values={
             "mtti_h": mtti, "p_survive": clean, "p_survive_pct": 100 * clean, "expected_interruptions": expected,

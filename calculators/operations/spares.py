@@ -39,7 +39,7 @@ def _chart(run: Run, *, confidence: float, **_: object) -> tuple[Chart, ...]:
             "池子越大，余量占得越少",
             "虚线是平均坏着几台，实线是要备几台。两条线的差随平方根长：集群合在一起备，比各备各的省。",
             Axis("平均坏着", "node", log=True),
-            Axis("台", "node", log=True),
+            Axis("台数", "node", log=True),
             (
                 Series("要备", tuple((m, k) for m, k in needed if k > 0), emphasis=True),
                 Series("平均坏着", tuple((m, m) for m in means), dashed=True),
@@ -63,7 +63,7 @@ def _chart(run: Run, *, confidence: float, **_: object) -> tuple[Chart, ...]:
     ),
     outputs=(
         Output("mean_in_repair", "平均坏着", "node", main=True),
-        Output("spares", "要备", "node", main=True),
+        Output("spares", "要备几台", "node", main=True),
         Output("p_enough", "够用的概率", digits=5),
         Output("p_enough_pct", "够用的时间", "%", main=True),
     ),
