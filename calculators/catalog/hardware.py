@@ -67,6 +67,14 @@ class Accelerator:
         said = f"{self.name} 的{doubtful}没有可靠来源（未核实）。" if doubtful else ""
         return said + (f"说法不一：{self.contested}" if self.contested else "")
 
+    @property
+    def status(self) -> str:
+        """How sure the figures of the specification table are, in one word."""
+        if self.contested:
+            return "有争议"
+        quoted = ("memory_gb", "bandwidth_gb_s", "tflops.bf16", "tflops.fp8", "link")
+        return "部分未核实" if any(self.is_unverified(field) for field in quoted) else "已核对"
+
 
 def _build(id: str, raw: dict[str, Any]) -> Accelerator:
     link = raw["link"]

@@ -48,8 +48,8 @@ def _chart(run: Run, *, gpu_a: Accelerator, gpu_b: Accelerator, **_: object) -> 
     outputs=(
         Output("peak_ratio", "峰值，乙 ÷ 甲", "×"),
         Output("bandwidth_ratio", "带宽，乙 ÷ 甲", "×"),
-        Output("ridge_a_flop_per_byte", "甲的屋脊点", "FLOP/B"),
-        Output("ridge_b_flop_per_byte", "乙的屋脊点", "FLOP/B"),
+        Output("ridge_a_flop_per_byte", "甲的拐点", "FLOP/B"),
+        Output("ridge_b_flop_per_byte", "乙的拐点", "FLOP/B"),
         Output("speed_ratio", "速度，乙 ÷ 甲", "×", main=True),
         Output("value_ratio", "每块钱，乙 ÷ 甲", "×", main=True),
         Output("cost_per_eflop_a", "甲：每 EFLOP", "$/EFLOP"),
@@ -59,7 +59,7 @@ def _chart(run: Run, *, gpu_a: Accelerator, gpu_b: Accelerator, **_: object) -> 
     ),
     chart=_chart,
     formula=(
-        "屋脊点 = 稠密峰值 ÷ 带宽",
+        "拐点 = 稠密峰值 ÷ 带宽",
         "速度之比：训练、prefill 取峰值之比，decode 取带宽之比",
         "每块钱之比 = 速度之比 × 甲的租价 ÷ 乙的租价",
         "每 EFLOP = 租价 ÷ 3600 ÷ 峰值；每 PB = 租价 ÷ 3600 ÷ 带宽",
@@ -77,7 +77,7 @@ def spec_compare(*, gpu_a: Accelerator, gpu_b: Accelerator, price_a: float, pric
     peaks = [quantity(gpu.dense_tflops, "TFLOPS") for gpu in (gpu_a, gpu_b)]
     bandwidths = [quantity(gpu.bandwidth_gb_s / 1000, "TB/s") for gpu in (gpu_a, gpu_b)]
     prices = [quantity(price, "$/h") for price in (price_a, price_b)]
-    ridges = [w.line(f"{who}的屋脊点", ridge(peak, bandwidth), "FLOP/B") for who, peak, bandwidth in zip("甲乙", peaks, bandwidths, strict=True)]
+    ridges = [w.line(f"{who}的拐点", ridge(peak, bandwidth), "FLOP/B") for who, peak, bandwidth in zip("甲乙", peaks, bandwidths, strict=True)]
     peak_ratio = w.line("峰值，乙 ÷ 甲", peaks[1] / peaks[0], "×")
     bandwidth_ratio = w.line("带宽，乙 ÷ 甲", bandwidths[1] / bandwidths[0], "×")
     speed = bandwidth_ratio if workload in BANDWIDTH_BOUND else peak_ratio

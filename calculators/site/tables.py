@@ -33,9 +33,9 @@ def _cell(target: Target, page: str, text: str = "") -> Html:
     return h("td", link, h("small", "（未核实）") if target.kind == "unverified" or any(w.startswith("未核实") for w in target.why[2:]) else None)
 
 
-def _bare(target: Target) -> str:
+def _bare(target: Target, digits: int = 4) -> str:
     """The value without its unit: the unit stands in the column's head."""
-    return format_value(target.value, "", 4) if isinstance(target.value, int | float) and not isinstance(target.value, bool) else target.text
+    return format_value(target.value, "", digits) if isinstance(target.value, int | float) and not isinstance(target.value, bool) else target.text
 
 
 def _head(label: str, unit: str) -> Html:
@@ -78,7 +78,7 @@ def _catalog_cell(id: str, field: str, page: str) -> Html:
         target = resolve(f"spec:{id}#{field}")
     except BadTarget:
         return h("td", "—")  # not supported, or no source
-    return _cell(target, page, _bare(target))
+    return _cell(target, page, _bare(target, 6))  # given figures, as the catalog has them
 
 
 def catalog_table(options: Options, page: str) -> Html:
