@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from calculators.catalog import Accelerator, Model, gpu_input, model_input
 from calculators.core.calculator import Output, Result, Run, calculator
@@ -56,6 +57,13 @@ def arrivals(rate: float, n: int, seed: int) -> list[Request]:
     prompts = np.clip(rng.lognormal(np.log(1024) - 0.32, 0.8, n).astype(int), 16, 8192)
     outputs = np.clip(np.ceil(rng.exponential(200, n)), 2, 2048).astype(int)
     return [Request(float(t), int(p), int(o)) for t, p, o in zip(times.tolist(), prompts.tolist(), outputs.tolist(), strict=True)]
+
+
+@lru_cache(maxsize=2 * len(RATES) + 2)
+def played(rate: float, n: int, seed: int, cost: StepCost, pool: int, chunked: bool, budget: int, max_prefill: int) -> tuple[list[Request], list[Served]]:
+    """One run.  Kept, because a change of limit, policy or rate asks for the same sweep again."""
+    requests = arrivals(rate, n, seed)
+    return requests, simulate(requests, cost, pool, chunked=chunked, budget=budget, max_prefill=max_prefill)
 
 
 def score(requests: Sequence[Request], served: Sequence[Served], slo_ttft_s: float, slo_tpot_s: float) -> Score:
@@ -171,8 +179,7 @@ def goodput_sim(
     )
 
     def play(rate: float, how: str, n: int) -> tuple[list[Request], Score]:
-        requests = arrivals(rate, n, seed)
-        served = simulate(requests, cost, kv_pool_tokens, chunked=how == "chunked", budget=token_budget, max_prefill=max_prefill_tokens)
+        requests, served = played(rate, n, seed, cost, kv_pool_tokens, how == "chunked", token_budget, max_prefill_tokens)
         return requests, score(requests, served, slo_ttft_s, slo_tpot_ms / 1e3)
 
     requests, mine = play(rate_per_s, policy, n_requests)
