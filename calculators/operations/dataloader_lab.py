@@ -51,7 +51,8 @@ def _chart(
     assert isinstance(film, Film)
     spreads = SPREADS if cv in SPREADS else (SPREADS[0], SPREADS[-1], cv)
     counts = sorted({*CURVE_WORKERS, workers} - {0})
-    batches = max(100, min(iterations, CURVE_BATCHES // (len(counts) * len(spreads))))
+    budget = CURVE_BATCHES if in_order else CURVE_BATCHES // 2  # its queues cost twice the time
+    batches = max(100, min(iterations, budget // (len(counts) * len(spreads))))
     series = []
     for spread in spreads:
         loads = loads_of(t_batch, spread, batches, seed)

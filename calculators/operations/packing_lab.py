@@ -14,13 +14,13 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Worked, quantity
 from calculators.formulas.packing import SHORTEST, Row, chopped, cross_share, longest_of_group, next_fit, one_per_row, real_share
 
-FITS = {"ffd": "从长到短，放得下就放", "first": "不排序，放得下就放", "next": "不排序，只看最后一行"}
+FITS = {"ffd": "从长到短", "first": "不排序", "next": "只看最后一行"}
 PAD, GROUP, SORTED, PACK, CHOP = "补到 S", "补到批里最长", "排序再分批", "装箱", "接起来切"
 SHOWN_ROWS = 12
 THINNEST = 1 / 220
 """Documents narrower than this share of a row are drawn together."""
 CELLS = 16
-TONES = ("一篇文档", "同一行的下一篇", "补的空白", "很多短的")
+TONES = ("一篇文档", "同一行的下一篇", "很多短的", "补的空白")
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def _rows(name: str, rows: list[Row], seq: int) -> Timeline:
             spans.append(Span(lane, float(at), float(at + part), tone=turn % 2))
             at, turn = at + part, turn + 1
         if thin:
-            spans.append(Span(lane, float(at), float(at + thin), tone=3))
+            spans.append(Span(lane, float(at), float(at + thin), tone=2))
             at += thin
         if at < row.width:
-            spans.append(Span(lane, float(at), float(row.width), tone=2))
+            spans.append(Span(lane, float(at), float(row.width), tone=3))
     return Timeline(
         f"{name}：随手抽的几行",
         "一行是送进模型的一条序列，从左到右是 token。空白也占算力；没画到的地方没有分配。",
@@ -104,7 +104,7 @@ def _rows(name: str, rows: list[Row], seq: int) -> Timeline:
 
 
 def _pairs(row: Row) -> Grid:
-    """Causal attention of one packed row, in 16 × 16 cells: share of each cell's pairs that cross a document border."""
+    """Causal attention of one packed row, in 16 × 16 cells: share of each cell's pairs inside one document."""
     fill = sum(row.parts)
     edges = [0]
     for part in row.parts:
@@ -115,17 +115,17 @@ def _pairs(row: Row) -> Grid:
         return max(0.0, min(edges[a + 1], cuts[cell + 1]) - max(edges[a], cuts[cell]))
 
     weights = [[overlap(a, cell) for a in range(len(row.parts))] for cell in range(CELLS)]
-    area = (fill / CELLS) ** 2 or 1.0
+    area = (fill / CELLS) * (fill / CELLS)
     cells = tuple(
-        tuple(min(1.0, max(0.0, 1 - sum(q * k for q, k in zip(weights[i], weights[j], strict=True)) / area)) if j <= i else None for j in range(CELLS))
-        for i in range(CELLS)
+        tuple(min(1.0, sum(q * k for q, k in zip(weights[i], weights[j], strict=True)) / area) if j <= i else None for j in range(CELLS)) for i in range(CELLS)
     )
     return Grid(
         f"装箱的一行：{len(row.parts)} 篇挤在一起，谁看见谁",
-        "行是 query，列是 key，只有下三角。浅的格子是自己看自己，深的格子是看见了别的文档：文档掩码要挡掉的就是它们。",
+        "行是 query，列是 key，只有下三角。深的格子是看自己这一篇，浅的格子看见了别的文档：文档掩码要挡掉的就是它们。",
         ("",) * CELLS,
         (),
         cells,
+        low=-0.3,  # a pair across documents is pale, not empty
     )
 
 
@@ -140,7 +140,7 @@ SHOWN = {"pad": PAD, "group": GROUP, "sorted": SORTED, "pack": PACK, "chop": CHO
         number("median", "长度的中位数", 600, "token", low=10, high=1e5, kind="tokens", stops=log_stops(10, 1e5, 10)),
         number("sigma", "长短差多少 σ", 1.2, low=0, high=3, stops=linear_stops(0, 3, 0.1), help="对数正态的 σ；0 是一样长"),
         integer("S", "序列长度 S", 8192, "token", low=256, high=131072, kind="tokens", stops=powers_of_two(256, 131072)),
-        choice("fit", "怎么装箱", "ffd", tuple(FITS), labels=FITS),
+        choice("fit", "怎么装箱", "ffd", tuple(FITS), labels=FITS, help="前两种回头找放得下的行"),
         choice("show", "画哪一种", "pack", tuple(SHOWN), labels=SHOWN),
         integer("batch", "一批几条", 16, "sequence", low=1, high=512, stops=powers_of_two(1, 512), help="补到批里最长、排序再分批时用"),
         integer("n_docs", "文档数", 4000, low=100, high=4000, more=True, stops=(100, 250, 500, 1000, 2000, 4000)),
@@ -149,7 +149,7 @@ SHOWN = {"pad": PAD, "group": GROUP, "sorted": SORTED, "pack": PACK, "chop": CHO
     ),
     outputs=(
         Output("util_pad_to_s_pct", PAD, "%", main=True, agreement="band"),
-        Output("util_batch_max_pct", PAD.replace("S", "批里最长"), "%", main=True, agreement="band"),
+        Output("util_batch_max_pct", GROUP, "%", main=True, agreement="band"),
         Output("util_sorted_pct", SORTED, "%", main=True, agreement="band"),
         Output("util_ffd_pct", PACK, "%", main=True, agreement="band"),
         Output("cross_doc_pair_pct", "装箱后跨文档的配对", "%", main=True, agreement="band"),
@@ -204,7 +204,7 @@ def packing_lab(*, median: float, sigma: float, S: int, fit: str, show: str, bat
     pad = w.line(f"{PAD}，真 token", tokens / (docs * seq), "%")
     for name in (GROUP, SORTED):
         w.line(f"{name}，真 token", tokens / quantity(sum(r.width for r in ways[name]), "", 12), "%")
-    w.say(f"{FITS[fit]} → {len(packed)} 行")
+    w.say(f"装箱，{FITS[fit]} → {len(packed)} 行")
     box = w.line("装箱，真 token", tokens / (quantity(len(packed)) * seq), "%")
     w.say(f"逐行数配对 → 跨文档的占 {format_number(100 * crossed)}%")
     return Result(
