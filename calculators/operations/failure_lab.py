@@ -189,7 +189,7 @@ def _chart(
         Output("agrees", "差在 3 个标准误以内", main=True, agreement="band"),
         Output("interruptions_mean", "每次断几回", main=True, agreement="band"),
         Output("comparison", "和公式对账", agreement="band", main=True,
-            columns=(("interval", "间隔", ""), ("tau_min", "τ", "min"), ("simulated", "模拟", "%"), ("stderr", "标准误", "pt"), ("exact", "模型", "%"), ("rough", "粗算", "%"))),
+            columns=(("interval", "间隔", ""), ("tau_min", "τ", "min"), ("simulated", "模拟", "%"), ("exact", "模型", "%"), ("stderr", "标准误", "pt"), ("rough", "粗算", "%"))),
         Output("eff_stderr_pct", "标准误", "pt", agreement="band"),
         Output("worst_pct", "最倒霉的一次", "%", agreement="band"),
         Output("luckiest_pct", "最走运的一次", "%", agreement="band"),
