@@ -19,6 +19,7 @@ from calculators.core.index import load
 from calculators.formulas.dataloader import deliver, utilisation
 from calculators.formulas.minhash import match_probability
 from calculators.formulas.packing import Row, chopped, cross_share, longest_of_group, next_fit, one_per_row, real_share
+from calculators.site.targets import resolve
 
 EXACT = 1e-12
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
@@ -136,6 +137,29 @@ def test_published_probability(query, percent, tolerance, source):
 def test_eighty_times_the_hashes():
     refined = value("minhash-lsh", "bands=450 rows=20 trials=500", "hashes_per_doc")
     assert refined / value("minhash-lsh", "", "hashes_per_doc") == pytest.approx(80, rel=0.01)
+
+
+# "Reference points" that no calculator gives: (target, expected, relative tolerance, source).
+RECORDED = [
+    ("ref:bloom-bytes#per_token", 1.5e12 / 350e9, 1e-9, "bigscience README: 1.5 TB, 350B tokens"),
+    ("ref:bloom-bytes#per_token", 4.29, 2e-3, "the same, as printed"),
+    ("ref:llama-3-storage#capacity", 240, 0, "Llama 3 §3.3.1, PB"),
+    ("ref:llama-3-storage#servers", 7500, 0, "Llama 3 §3.3.1"),
+    ("ref:llama-3-storage#sustained", 2, 0, "Llama 3 §3.3.1, TB/s"),
+    ("ref:llama-3-storage#peak", 7, 0, "Llama 3 §3.3.1, TB/s"),
+    ("ref:llama-3-batch-ramp#doubled_at", 252e6, 0, "Llama 3 §3.4.1"),
+    ("ref:llama-3-batch-ramp#doubled_again_at", 2.87e12, 0, "Llama 3 §3.4.1"),
+    ("ref:bloom-ramp#batch_16", 8, 6e-3, "bigscience README"),
+    ("ref:bloom-ramp#batch_192", 73, 0, "bigscience README"),
+    ("ref:refined-against-fine#times", 80, 0.01, "9000 against 112 hashes"),
+    ("ref:gpt-3-disk#tb", 0.6, 1e-9, "300B tokens × 2 bytes"),
+    ("calc:checkpoint-size#total_tb", 5.7, 0.01, "the specification's section 一"),
+]
+
+
+@pytest.mark.parametrize(("target", "expected", "tolerance", "source"), RECORDED)
+def test_recorded_figure(target, expected, tolerance, source):
+    assert resolve(target).value == pytest.approx(expected, rel=tolerance), source
 
 
 # --- data-rate
@@ -272,6 +296,14 @@ def test_delivery_keeps_its_rules(loads, workers, prefetch, step):
         for i in range(workers * prefetch, len(loads)):
             assert d.starts[i] >= d.takes[i - workers * prefetch] - 1e-9
         assert 0 < utilisation(d, step) <= len(loads) * step / (loads[d.order[0]] + len(loads) * step) + 1e-9
+
+
+def test_verdict_blames_the_right_wait():
+    assert "抖动不够" in run("dataloader-lab").verdict
+    assert "平均就供不上" in run("dataloader-lab", "workers=4").verdict
+    assert "开头等第一批" in run("dataloader-lab", "cv=0 t_batch=100 t_step=2 workers=50 iterations=100").verdict
+    assert "7 个就到 95%" in run("dataloader-lab", "workers=16").verdict
+    assert "轮流" in run("dataloader-lab", "workers=0").verdict
 
 
 # --- packing-lab

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calculators.core.calculator import Output, Result, Run, calculator
@@ -182,7 +183,7 @@ def dataloader_lab(
             "waits": sum(wait > 1e-9 for wait in waits), "longest_wait_s": waits[worst], "ready_meanwhile": ready,
         },
         lines=w.lines,
-        verdict=_verdict(util, workers, int(rule.value), in_order and cv > 0, f"最久的一次等了 {format_number(waits[worst], digits=3)} 秒", ready, _remedy(needed, util, deep_util, deeper)),
+        verdict=_verdict(util, workers, int(rule.value), needed, _blame(waits, worst, ready, in_order and cv > 0), _remedy(needed, util, deep_util, deeper)),
         trace=film,
     )  # fmt: skip
 
@@ -191,16 +192,25 @@ def _percent(share: float) -> str:
     return quantity(100 * share, "%", 3).text
 
 
-def _verdict(util: float, workers: int, rule: int, queues: bool, longest: str, ready: int, remedy: str) -> str:
+def _blame(waits: Sequence[float], worst: int, ready: int, queues: bool) -> str:
+    """What the GPU waited for, when the mean would do."""
+    if waits[0] > math.fsum(waits) / 2:
+        return ""
+    blocked = f"，那时另有 {ready} 批早做好了，轮不到" if queues and ready else ""
+    return f"最久的一次等了 {format_number(waits[worst], digits=3)} 秒{blocked}"
+
+
+def _verdict(util: float, workers: int, rule: int, needed: int | None, blame: str, remedy: str) -> str:
     seen = f"GPU 有 {_percent(1 - util)} 的时间在等数据"
     if workers == 0:
         return f"{seen}：读和训轮流来，谁也不和谁重叠。开 worker。"
     if util >= ENOUGH:
-        return f"{seen}，{workers} 个 worker 够了。"
+        return f"{seen}，{workers} 个 worker 够了{f'；{needed} 个就到 95%' if needed and needed < workers else ''}。"
     if workers < rule:
         return f"{seen}：平均就供不上，{workers} 个不到 {format_number(rule)} 个。{remedy}"
-    blocked = f"，那时另有 {ready} 批早做好了，轮不到" if queues and ready else ""
-    return f"{seen}：平均够，抖动不够。{longest}{blocked}。{remedy}"
+    if not blame:
+        return f"{seen}：大半是开头等第一批，跑得久就摊薄了。"
+    return f"{seen}：平均够，抖动不够。{blame}。{remedy}"
 
 
 def _remedy(needed: int | None, util: float, deep_util: float, deeper: int) -> str:

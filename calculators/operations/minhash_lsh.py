@@ -119,8 +119,10 @@ def _verdict(s: float, found: float, half: float, signature: Quantity, agrees: b
     missed = f"相似度 {format_number(s)} 的文档，抓到 {quantity(100 * found, '%', 3).text}"
     cost = f"签名占 {signature.text}"
     check = "" if agrees else "这一次仿真偏得比三个标准误还多，换个种子再看。"
+    if s <= UNWANTED:
+        return f"{missed}。{cost}。{check}"
     if half > 0.5:
         return f"{missed}；可只有一半相似的也抓到 {quantity(100 * half, '%', 3).text}，会误删。把 r 加大。{cost}。{check}"
-    if s > UNWANTED and found < 0.5:
+    if found < 0.5:
         return f"{missed}，多半漏掉。把 b 加大或 r 减小。{cost}。{check}"
     return f"{missed}；只有一半相似的抓到 {quantity(100 * half, '%', 3).text}。{cost}。{check}"
