@@ -296,6 +296,16 @@ def test_resampling_from_p_keeps_the_count():
     assert "只看速度发现不了" in wrong.verdict
 
 
+def test_greedy_decoding_shows_neither_bug():
+    """At temperature 0 the target has one word left, so both wrong rules emit it: only a distribution shows them."""
+    np = pytest.importorskip("numpy")
+    from calculators.inference.spec_montecarlo import _expected
+
+    p, q = np.array([0.0, 1.0, 0.0]), np.array([0.2, 0.5, 0.3])
+    for bug in ("none", "accept-p", "resample-p"):
+        assert _expected(p, q, bug).tolist() == pytest.approx(p.tolist(), abs=EXACT)
+
+
 def test_worked_residual():
     """Section 二: p = (0.5, 0.3, 0.2), q = (0.2, 0.5, 0.3)."""
     np = pytest.importorskip("numpy")
@@ -356,6 +366,17 @@ def test_break_even_and_knee_are_the_last_ones(query):
     assert beyond["verify_ms"] > beyond["target_step_ms"]
 
 
+@pytest.mark.parametrize("query", ["", "batch=128", "draft=head batch=166", "draft=head batch=167", "gamma=1 batch=220", "gamma=0"])
+def test_a_round_must_yield_what_it_costs(query):
+    """S = tokens per round ÷ the tokens that a round must yield; while checking is free the latter is 1 + γ·c."""
+    values = run("spec-batch", query).values
+    gamma = int(dict(pair.split("=") for pair in query.split()).get("gamma", 4))
+    tokens = sum(0.8**i for i in range(gamma + 1))
+    assert tokens / values["breakeven_tokens_per_round"] == pytest.approx(values["speedup"], rel=1e-9)
+    if values["verify_ms"] == values["target_step_ms"]:
+        assert values["breakeven_tokens_per_round"] == pytest.approx(1 + gamma * values["c"], rel=1e-9)
+
+
 def test_long_context_pays_at_a_large_batch():
     values = run("spec-batch", "context_tokens=32768 n_gpus=16 batch=64").values
     assert values["verify_ms"] == values["target_step_ms"]
@@ -394,7 +415,7 @@ def test_charts_change_with_the_inputs():
         ("spec-montecarlo", "", "分布没变"),
         ("spec-montecarlo", "bug=resample-p rounds=1000 vocab=64", "这一次看不出来"),
         ("spec-batch", "", "125"),
-        ("spec-batch", "batch=128", "会变慢"),
+        ("spec-batch", "batch=128", "要 3.409 个才够本"),
         ("spec-batch", "gamma=0", "没有投机"),
         ("spec-batch", "context_tokens=32768 n_gpus=16", "先到头"),
         ("spec-batch", "target=llama-3-8b draft=llama-3-8b alpha=0.5", "别开"),

@@ -88,6 +88,11 @@ def round_speedup(tokens: N, target: N, gamma: N, draft: N, verify: N) -> N:
     return tokens * target / (gamma * draft + verify)
 
 
+def breakeven_tokens(target: N, gamma: N, draft: N, verify: N) -> N:
+    """A round in target steps when checking may take longer than one: the tokens it must yield."""
+    return (gamma * draft + verify) / target
+
+
 def most_batch(room: N, kv_target: N, kv_draft: N) -> N:
     """Sequences (not yet whole) whose two caches fit."""
     return room / (kv_target + kv_draft)

@@ -13,7 +13,7 @@ from calculators.core.inputs import choice, integer, linear_stops, number, power
 from calculators.core.numbers import format_number
 from calculators.core.worked import Quantity, Worked, floor, quantity
 from calculators.formulas.inference import Shape, batch_flops, kv_request, largest_true, shape_of
-from calculators.formulas.speculation import compute_seconds, most_batch, read_seconds, round_speedup, step, tokens_per_round
+from calculators.formulas.speculation import breakeven_tokens, compute_seconds, most_batch, read_seconds, round_speedup, step, tokens_per_round
 
 BYTES = 2
 """Of a weight and of a KV element: BF16."""
@@ -116,7 +116,7 @@ def _chart(
     chapter="19",
     inputs=(
         model_input("llama-3-70b", name="target", label="目标模型", where=lambda m: m.is_dense, help="稠密模型"),
-        choice("draft", "草稿", "llama-3-8b", (*DENSE, HEAD), labels={**{id: m.name for id, m in DENSE.items()}, HEAD: "目标上加一个头"}),
+        choice("draft", "草稿", "llama-3-8b", (*DENSE, HEAD), labels={**{id: m.name for id, m in DENSE.items()}, HEAD: "目标上加一层（头）"}),
         integer("batch", "batch", 1, "sequence", low=1, high=512, stops=(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)),
         integer("context_tokens", "每条的上下文", 1024, "token", low=1, high=1_000_000, kind="tokens", stops=powers_of_two(256, 131072)),
         number("alpha", "接受率 α", 0.8, low=0, high=1, stops=linear_stops(0, 1, 0.05)),
@@ -133,6 +133,7 @@ def _chart(
         Output("breakeven_batch", "最后一个不亏的 batch", main=True),
         Output("verify_knee_batch", "验证还免费的最大 batch", main=True),
         Output("b_max_memory", "显存装得下的 batch", main=True),
+        Output("breakeven_tokens_per_round", "每轮至少几个才不亏", "token"),
         Output("target_step_ms", "目标一步", "ms", digits=5),
         Output("draft_step_ms", "草稿一步", "ms", digits=5),
         Output("verify_ms", "验一次", "ms", digits=5),
@@ -142,7 +143,7 @@ def _chart(
     chart=_chart,
     formula=(
         "一步 = max((2·N + B·KV) ÷ 有效带宽，B·位置数·(2·N + attention) ÷ 有效算力)；验一次是 γ + 1 个位置",
-        "S = E × 目标一步 ÷ (γ × 草稿一步 + 验一次)",
+        "S = E × 目标一步 ÷ (γ × 草稿一步 + 验一次)；不亏的每轮 token 数 = (γ × 草稿一步 + 验一次) ÷ 目标一步",
         "装得下的 batch = ⌊(显存 × 用到的份数 − 两份权重) ÷ (两份 KV)⌋；一个头按目标的一层算",
     ),
     assumptions=("权重和 KV 都是 BF16，草稿和目标用同一批卡", "读和算完全重叠；N 不算输入词表", "不亏的 batch 从 4096 往下找"),
@@ -169,6 +170,7 @@ def spec_batch(
     once, check = timed("目标一步", pair.target, 1), timed(f"验 {gamma + 1} 个位置", pair.target, gamma + 1)
     drafting = w.line("草稿一步", quantity(head_c) * once, "ms") if pair.draft is None else timed("草稿一步", pair.draft, 1)
     ratio = w.line("时间比 c", drafting / once)
+    need = w.line("不亏要每轮", breakeven_tokens(once, quantity(gamma), drafting, check), "token")
     w.say(f"接受率 {format_number(alpha)}，猜 {gamma} 个：每轮 → {quantity(pair.tokens, 'token').text}")
     speed = w.line("加速", round_speedup(quantity(pair.tokens), once, quantity(gamma), drafting, check), "×")
     even, knee = pair.breakeven(), pair.knee()
@@ -176,11 +178,11 @@ def spec_batch(
     w.say(f"验证还在等显存的最大 batch → {'没有上限' if knee is None else format_number(knee)}")
     return Result(
         values={
-            "speedup": pair.speedup(batch), "breakeven_batch": even, "verify_knee_batch": knee, "b_max_memory": most, "target_step_ms": once,
-            "draft_step_ms": drafting, "verify_ms": check, "c": ratio.value, "draft_kv_pct": 100 * _draft_kv(pair, target) / pair.target.kv_each,
+            "speedup": pair.speedup(batch), "breakeven_batch": even, "verify_knee_batch": knee, "b_max_memory": most, "breakeven_tokens_per_round": need,
+            "target_step_ms": once, "draft_step_ms": drafting, "verify_ms": check, "c": ratio.value, "draft_kv_pct": 100 * _draft_kv(pair, target) / pair.target.kv_each,
         },
         lines=w.lines,
-        verdict=_verdict(batch, gamma, speed, even, most),
+        verdict=_verdict(batch, gamma, speed, even, most, f"每轮吐 {format_number(pair.tokens)} 个，要 {format_number(need.value)} 个才够本"),
     )  # fmt: skip
 
 
@@ -210,16 +212,16 @@ def _fits(w: Worked, pair: Pair, target: Model, draft: str, gpu: Accelerator, n_
     return most
 
 
-def _verdict(batch: int, gamma: int, speed: Quantity, even: int, most: int) -> str:
+def _verdict(batch: int, gamma: int, speed: Quantity, even: int, most: int, why: str) -> str:
     if gamma == 0:
         return "γ 是 0，没有投机，也就没有加速。"
     if speed.value < 1:
-        start = f"batch {batch} 会变慢，只有 {speed.text}"
+        start = f"batch {batch} 会变慢，只有 {speed.text}：{why}"
         if even == 0:
-            return f"{start}，到 {MOST_BATCH} 为止没有不亏的 batch：草稿太贵，或者猜得不准，别开。"
+            return f"{start}；到 {MOST_BATCH} 为止没有不亏的 batch，草稿太贵，或者猜得不准：别开。"
         if even > batch:
-            return f"{start}：关掉；更大的 batch 里有不亏的，看图。"
-        return f"{start}：关掉，或随负载调小 γ。最后一个不亏的 batch 是 {even}。"
+            return f"{start}。关掉；更大的 batch 里有不亏的，看图。"
+        return f"{start}。关掉，或随负载调小 γ；最后一个不亏的 batch 是 {even}。"
     reach = f"加到 {MOST_BATCH} 也不亏" if even == MOST_BATCH else f"最后一个不亏的 batch 是 {even}"
     end = f"显存只装得下 {most}，先到头" if most <= even else "再大就变慢，高峰时要能关掉"
     return f"batch {batch} 快到 {speed.text}；{reach}，{end}。"
