@@ -171,6 +171,24 @@ def test_every_mask_is_exactly_half_zeros(seed):
             assert ((matrix.reshape(128, 32, 4) == 0).sum(axis=2) == 2).all(), name
 
 
+def test_the_picture_shows_what_sparsegpt_makes_up_for():
+    """Last weights of the first neuron: Wanda leaves the kept ones as they are, SparseGPT changes them."""
+    first = run("prune-compare").result.trace.first
+    columns = load("prune-compare").charts(run("prune-compare"))[1].columns
+    kept = {name: [(now, was) for now, was in zip(first[name], first["原来"], strict=True) if now] for name in ("Wanda", "SparseGPT")}
+
+    assert columns == tuple(str(j) for j in range(120, 128))
+    assert all(now == was for now, was in kept["Wanda"])
+    assert max(abs(now - was) for now, was in kept["SparseGPT"]) > 0.1
+
+
+def test_two_four_int4_with_its_scales():
+    """Specification: 4.83 GB."""
+    from calculators.site.targets import resolve
+
+    assert resolve("ref:two-four-int4#gb").value == pytest.approx(4.83, rel=1e-3)
+
+
 def test_error_from_the_gram_matrix_is_the_error_of_the_outputs():
     import numpy as np
 

@@ -28,7 +28,7 @@ COARSE = (0.3, 0.7)
 """Points of the curve in a large layer, so that the card stays quick."""
 LARGE = 256 * 256
 SHOWN = 8
-"""Inputs of the first neuron that the picture shows."""
+"""Last inputs of the first neuron that the picture shows: there SparseGPT has most to make up for."""
 NAMES = {
     "magnitude": "magnitude", "wanda": "Wanda", "sparsegpt": "SparseGPT", "structured": "整列剪",
     "magnitude_24": "magnitude 2:4", "wanda_24": "Wanda 2:4", "sparsegpt_24": "SparseGPT 2:4",
@@ -151,17 +151,17 @@ def prune_all(x: Layer, sparsity: float) -> dict[str, NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class Trace:
-    """Error of each method at the sparsities of the curve, and the first weights of the first neuron, before and after."""
+    """Error of each method at the sparsities of the curve, and the last weights of the first neuron, before and after."""
 
     curves: dict[str, tuple[tuple[float, float], ...]]
     first: dict[str, tuple[float, ...]]
 
 
-def _chart(run: Run, *, sparsity: float, **_: object) -> tuple[Chart, ...]:
+def _chart(run: Run, *, sparsity: float, n_in: int, **_: object) -> tuple[Chart, ...]:
     trace = run.result.trace
     assert isinstance(trace, Trace)
     own = float(run.values["err_sparsegpt_pct"])  # type: ignore[arg-type]
-    widest = max(abs(v) for v in trace.first["原来"])
+    widest = max(abs(v) for name, values in trace.first.items() if name != "输入大小" for v in values)
     return (
         LineChart(
             "剪得越多，错得越多",
@@ -172,10 +172,10 @@ def _chart(run: Run, *, sparsity: float, **_: object) -> tuple[Chart, ...]:
             (Mark("SparseGPT，现在", 100 * sparsity, own, emphasis=True),),
         ),
         Grid(
-            f"第一个神经元的前 {len(trace.first['原来'])} 个权重",
-            "一列是一个输入，最上面一行是这个输入有多大。空格是剪掉的；SparseGPT 留下的会改值，去补剪掉的。",
+            f"第一个神经元的最后 {len(trace.first['原来'])} 个权重",
+            "一列是一个输入，最上面一行是这个输入有多大。空格是剪掉的。只有 SparseGPT 会改留下的值，去补前面剪掉的：拿它那行和「原来」比。",
             ("输入大小", *(name for name in trace.first if name != "输入大小")),
-            tuple(str(j) for j in range(len(trace.first["原来"]))),
+            tuple(str(j) for j in range(n_in - len(trace.first["原来"]), n_in)),
             (
                 tuple(None for _ in trace.first["输入大小"]),
                 *(tuple(abs(v) / widest if v else None for v in values) for name, values in trace.first.items() if name != "输入大小"),
@@ -248,7 +248,7 @@ def _curves(x: Layer, sparsity: float, errors: dict[str, float]) -> dict[str, tu
 
 
 def _first(x: Layer, pruned: dict[str, NDArray[np.float64]]) -> dict[str, tuple[float, ...]]:
-    rows = {"输入大小": (x.norms / x.norms.mean())[:SHOWN], "原来": x.W[0, :SHOWN]} | {NAMES[name]: matrix[0, :SHOWN] for name, matrix in pruned.items()}
+    rows = {"输入大小": (x.norms / x.norms.mean())[-SHOWN:], "原来": x.W[0, -SHOWN:]} | {NAMES[name]: matrix[0, -SHOWN:] for name, matrix in pruned.items()}
     return {name: tuple(float(v) for v in row.tolist()) for name, row in rows.items()}
 
 
