@@ -19,17 +19,18 @@ from calculators.site.runtime import file_sha256, manifest, replace_file
 PACKAGE = Path(__file__).parents[1]
 _NOT_FOR_BROWSERS = ("site", "__main__.py")
 _DATE = (1980, 1, 1, 0, 0, 0)
-_OURS = ("calculators-*.zip", "stdlib-*.zip", "wasm-*.bin", "pyodide-*/*", "iframe-worker*")
+_OURS = ("calculators-*.zip", "stdlib-*.zip", "snapshot-*.bin", "wasm-*.bin", "pyodide-*/*", "iframe-worker*")
 """What this module may delete in the folder: files of these shapes that the present build does not use."""
 
 
 @dataclass(frozen=True)
 class Assets:
-    """What a build wrote.  ``missing``: optional runtime files that no source had."""
+    """What a build wrote.  ``snapshot``: ``""`` where no Node could make one.  ``missing``: optional runtime files that no source had."""
 
     folder: Path
     bundle: str
     stdlib: str
+    snapshot: str
     missing: tuple[str, ...]
 
 
@@ -40,11 +41,12 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     missing = runtime.fetch(folder)
     plain = f"{pinned.folder}/python_stdlib.zip"
     compiled = precompile.compiled_stdlib(folder / pinned.folder)
-    stdlib = _write_named(folder, "stdlib", compiled) if compiled else plain
+    stdlib = _write_named(folder, "stdlib", ".zip", compiled) if compiled else plain
     wasm = _write_packed(folder, folder / pinned.folder)
-    bundle = _write_bundle(folder, folder / pinned.folder)
+    bundle, snapshot = _write_bundle(folder, folder / pinned.folder, compiled)
     files = [f.path for f in pinned.files if f not in missing]
-    _remove_stale(folder, {*files, bundle, stdlib, wasm})
+    used = {*files, bundle, stdlib, wasm, *([snapshot] if snapshot else [])}
+    _remove_stale(folder, used)
     book: dict[str, object] = {
         "version": bundle.removeprefix("calculators-").removesuffix(".zip"),
         "bundle": bundle,
@@ -53,8 +55,9 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
             "stdlib": stdlib,
             "wasm": wasm,
             "rest": plain if stdlib != plain else "",
+            "snapshot": snapshot,
             "lock": pinned.lock(),
-            "integrity": {path: integrity(folder / path) for path in sorted({*files, bundle, stdlib, wasm})},
+            "integrity": {path: integrity(folder / path) for path in sorted(used)},
         },
         **(extra or {}),
     }
@@ -62,7 +65,7 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     target = folder / "book.js"
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         replace_file(target, text.encode())
-    return Assets(folder, bundle, stdlib, tuple(f.path for f in missing))
+    return Assets(folder, bundle, stdlib, snapshot, tuple(f.path for f in missing))
 
 
 def build_bundle() -> bytes:
@@ -85,7 +88,7 @@ def _members() -> dict[str, Callable[[], bytes]]:
         if path.suffix != ".toml":
             members[path.relative_to(PACKAGE.parent).as_posix()] = path.read_bytes
     for table in (PACKAGE / "catalog").iterdir():
-        if table.suffix == ".toml" or (table.is_dir() and table.name != "__pycache__" and not (table / "__init__.py").exists()):
+        if table.suffix == ".toml" or any(table.glob("*.toml")):
             members[f"calculators/catalog/{table.stem}.json"] = partial(_catalog_json, table.stem)
     return members
 
@@ -101,34 +104,37 @@ def _catalog_json(name: str) -> bytes:
     return json.dumps(store.read(name), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _write_bundle(folder: Path, pyodide: Path) -> str:
-    """The archive's name; packed again only when a source changed since the last time."""
+def _write_bundle(folder: Path, pyodide: Path, stdlib: bytes | None) -> tuple[str, str]:
+    """The names of the archive and of the snapshot (or ``""``); both made again only when a source changed since the last time."""
     stamp = folder / ".bundle.json"
-    digest = hashlib.sha256()
-    for path in (*_sources(), Path(__file__), precompile.SCRIPT):
+    digest = hashlib.sha256(stdlib or b"")
+    for path in (*_sources(), Path(__file__), precompile.SCRIPT, precompile.SNAPSHOT):
         digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n{path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     key = digest.hexdigest()
     if stamp.exists():
         known = json.loads(stamp.read_text(encoding="utf-8"))
-        if known["key"] == key and (folder / known["bundle"]).exists():
-            return str(known["bundle"])
+        if known["key"] == key and all((folder / name).exists() for name in known["names"]):
+            return known["names"][0], known["names"][1]
     store.read.cache_clear()
-    name = _write_named(folder, "calculators", precompile.compiled_package(pyodide, build_bundle()))
-    replace_file(stamp, json.dumps({"key": key, "bundle": name}).encode())
-    return name
+    archive = build_bundle()
+    bundle = _write_named(folder, "calculators", ".zip", precompile.compiled_package(pyodide, archive))
+    memory = precompile.memory_snapshot(pyodide, stdlib, archive, bundle) if stdlib else None
+    snapshot = _write_named(folder, "snapshot", ".bin", memory) if memory else ""  # servers give .gz a meaning of their own
+    replace_file(stamp, json.dumps({"key": key, "names": [bundle, snapshot]}).encode())
+    return bundle, snapshot
 
 
 def _write_packed(folder: Path, pyodide: Path) -> str:
     """The packed wasm's name; packing is skipped while the file is there (its name holds the hash of what is packed)."""
-    name = f"wasm-{manifest().file('pyodide.asm.wasm').sha256[:8]}.bin"  # servers give .gz a meaning of their own
+    name = f"wasm-{manifest().file('pyodide.asm.wasm').sha256[:8]}.bin"
     if not (folder / name).exists():
         replace_file(folder / name, precompile.packed_wasm(pyodide))
     return name
 
 
-def _write_named(folder: Path, stem: str, data: bytes) -> str:
-    name = f"{stem}-{hashlib.sha256(data).hexdigest()[:8]}.zip"
+def _write_named(folder: Path, stem: str, suffix: str, data: bytes) -> str:
+    name = f"{stem}-{hashlib.sha256(data).hexdigest()[:8]}{suffix}"
     target = folder / name
     if not target.exists() or target.stat().st_size != len(data):
         replace_file(target, data)

@@ -1,4 +1,4 @@
-"""What is derived from the runtime files so that Pyodide starts sooner: Python compiled by Pyodide itself, and a packed wasm."""
+"""What is derived from the runtime files so that Pyodide starts sooner: compiled Python, a memory snapshot, a packed wasm."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+from calculators.render.live import respond
 from calculators.site.runtime import SourceFailed, cache_dir, manifest, replace_file, run_tool
 
 _HERE = Path(__file__).parent
 SCRIPT = _HERE / "compile_stdlib.mjs"
+SNAPSHOT = _HERE / "snapshot.mjs"
 MODULES = _HERE / "stdlib_modules.txt"
+PROOF = json.dumps({"id": "move-time", "key": "proof", "values": {}})
+"""The request that a restored machine must answer as CPython does here: plain arithmetic, no last digit at stake."""
 _KEPT = 8
 """Archives of one kind that stay in the cache; every change of the package makes another."""
 
@@ -50,6 +55,18 @@ def compiled_package(runtime: Path, archive: bytes) -> bytes:
         return _compiled(runtime, "package", source, manifest().pyodide) or archive
 
 
+def memory_snapshot(runtime: Path, stdlib: bytes, archive: bytes, book: str) -> bytes | None:
+    """The memory of a Pyodide that has imported the engine, for the book of that name; None where no Node can make it."""
+    proof = json.dumps({"book": book, "request": PROOF, "reply": respond(PROOF)})
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = [Path(folder) / name for name in ("stdlib.zip", "bundle.zip", "proof.json")]
+        for path, data in zip(inputs, (stdlib, archive, proof.encode()), strict=True):
+            path.write_bytes(data)
+        return _derived(
+            SNAPSHOT, "snapshot", ".gz", [stdlib, archive, proof.encode(), manifest().pyodide.encode()], _sound_gzip, lambda: [runtime, _lock(), *inputs]
+        )
+
+
 def packed_wasm(runtime: Path) -> bytes:
     """The machine itself, gzipped: 3.5 MB instead of 9.6 for the many hosts that send wasm as it is."""
     wasm = runtime / "pyodide.asm.wasm"
@@ -66,18 +83,29 @@ def packed_wasm(runtime: Path) -> bytes:
 
 
 def _compiled(runtime: Path, job: str, source: Path, of: str) -> bytes | None:
-    key = hashlib.sha256(SCRIPT.read_bytes() + source.read_bytes() + of.encode()).hexdigest()
-    kept = cache_dir() / job / f"{key[:16]}.zip"
-    if not _sound_zip(kept):
+    return _derived(SCRIPT, job, ".zip", [source.read_bytes(), of.encode()], _sound_zip, lambda: [runtime, _lock(), job, source])
+
+
+def _lock() -> str:
+    return json.dumps(manifest().lock())
+
+
+def _derived(
+    script: Path, kind: str, suffix: str, made_from: list[bytes], sound: Callable[[Path], bool], arguments: Callable[[], list[Path | str]]
+) -> bytes | None:
+    """What ``node script arguments TARGET`` writes, kept in the cache for as long as the script and what it is made from stay."""
+    parts = [hashlib.sha256(part).digest() for part in (script.read_bytes(), *made_from)]
+    kept = cache_dir() / kind / f"{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}{suffix}"
+    if not sound(kept):
         node = find_node()
         if node is None:
             return None
         kept.parent.mkdir(parents=True, exist_ok=True)
         made = kept.with_suffix(f".{os.getpid()}")
         try:
-            run_tool([node, str(SCRIPT), str(runtime.resolve()), json.dumps(manifest().lock()), job, str(source), str(made)], str(_HERE))
+            run_tool([node, str(script), *(str(a.resolve() if isinstance(a, Path) else a) for a in arguments()), str(made)], str(_HERE))
             made.replace(kept)
-            _forget_old(kept.parent)
+            _forget_old(kept.parent, suffix)
         except SourceFailed as failure:
             print(f"没有预编译，浏览器里启动会慢一些（{failure}）", file=sys.stderr)
             return None
@@ -94,6 +122,13 @@ def _sound_zip(path: Path) -> bool:
         return False
 
 
-def _forget_old(folder: Path) -> None:
-    for old in sorted(folder.glob("*.zip"), key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+def _sound_gzip(path: Path) -> bool:
+    try:
+        return bool(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _forget_old(folder: Path, suffix: str) -> None:
+    for old in sorted(folder.glob(f"*{suffix}"), key=lambda p: p.stat().st_mtime)[:-_KEPT]:
         old.unlink(missing_ok=True)

@@ -19,6 +19,7 @@
   let worker = null;
   let ready = false;
   let retried = false; // one restart for each failure
+  let plain = false; // a snapshot that did not come up is not tried again
   let current = null; // the job in the worker: {card, n, needs, request}; card is null once nobody waits for it
   let timer = 0;
   let jobs = 0;
@@ -72,7 +73,7 @@
       if (text) fail(text);
       else restart(`计算停下了（${event.message || "Worker 出错"}）`);
     };
-    worker.postMessage(JSON.stringify({ do: "boot", assets: `${ASSETS}generated/`, book: { bundle, pyodide }, packed: packed(), needs }));
+    worker.postMessage(JSON.stringify({ do: "boot", assets: `${ASSETS}generated/`, book: { bundle, pyodide }, packed: packed(), plain, needs }));
     arm(limit("bootMs", BOOT_MS), BOOT_LATE);
   }
 
@@ -89,8 +90,9 @@
   }
 
   const HEARD = {
-    ready() {
+    ready({ from }) {
       clearTimeout(timer);
+      document.documentElement.dataset.python = from; // for whoever looks into a slow start
       ready = true;
       pump();
     },
@@ -138,6 +140,7 @@
   function restart(text) {
     if (retried) return fail(text);
     if (current?.card && !waiting.has(current.card)) waiting.set(current.card, current.request);
+    plain ||= !ready;
     quit();
     retried = true;
     waiting.forEach((_, card) => card.show("starting", STARTING));
@@ -171,7 +174,7 @@
     prefetched = true;
     const { bundle, pyodide } = book();
     const [loader, machine, wasm] = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm"].map((name) => pyodide.folder + name);
-    for (const path of [packed() || wasm, machine, loader, pyodide.stdlib, bundle]) {
+    for (const path of [packed() || wasm, machine, loader, ...(pyodide.snapshot ? [pyodide.snapshot] : [pyodide.stdlib, bundle])]) {
       const link = document.createElement("link");
       Object.assign(link, { rel: "prefetch", href: `${ASSETS}generated/${path}` });
       document.head.append(link);

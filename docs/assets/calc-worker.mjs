@@ -1,10 +1,11 @@
 // Runs Pyodide.  Strings of JSON go in and out, nothing else.
-//   in:  {do: "boot", assets, book, packed, needs}   once, first: where the files are and what they are called
+//   in:  {do: "boot", assets, book, packed, plain, needs}   once, first: where the files are and what they are called
 //        {do: "run", n, needs, request}  one at a time; `request` is handed to calculators.render.live.respond as it is
-//   out: {is: "ready"}  {is: "step", text}  {is: "loaded", n}  {is: "reply", n, reply}
+//   out: {is: "ready", from}  {is: "step", text}  {is: "loaded", n}  {is: "reply", n, reply}
 //        {is: "refused", n, text}        this request failed, the worker lives
 //        {is: "failed", text}            the worker is of no more use
 const WASM = "pyodide.asm.wasm";
+const PAGE = 256; // of a snapshot
 const EMPTY_WASM = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
 const BOOT = `
 import sys
@@ -29,37 +30,35 @@ class Trouble extends Error {}
 // Files are asked for before Pyodide asks: it then gets the answer that is already under way.
 const early = new Map();
 const nativeFetch = self.fetch;
-self.fetch = (resource, options) => {
-  const url = String(resource?.url ?? resource);
-  const begun = early.get(url);
-  early.delete(url);
-  return begun ?? nativeFetch(resource, options);
-};
+self.fetch = (resource, options) => early.get(String(resource?.url ?? resource))?.() ?? nativeFetch(resource, options);
 
-async function download(path, options) {
-  const response = await nativeFetch(urlOf(path), options);
+// Every file but the scripts comes through here.  The browser hands out one with a hash when it has all of it.
+async function download(path, integrity = book.pyodide.integrity[path]) {
+  const response = await nativeFetch(urlOf(path), { integrity });
   if (!response.ok) throw new Error(`${path}: ${response.status}`);
   return response;
 }
 
 function begin(path) {
-  const answer = download(path, { integrity: book.pyodide.integrity[path] });
+  const answer = download(path);
   answer.catch(() => {}); // looked at where it is used
-  early.set(urlOf(path), answer);
+  early.set(urlOf(path), () => early.delete(urlOf(path)) && answer);
   return answer;
 }
+
+const unpacked = (response) => response.body.pipeThrough(new DecompressionStream("gzip"));
 
 // Compiles while the bytes arrive: the packed file where the host sends wasm as it is, else the plain one of any type.
 async function compileWasm(path, packed) {
   const compile = (body) => WebAssembly.compileStreaming(new Response(body, { headers: { "content-type": "application/wasm" } }));
   if (packed) {
     try {
-      return await compile((await download(packed)).body.pipeThrough(new DecompressionStream("gzip")));
+      return await compile(unpacked(await download(packed, "")));
     } catch {
       // the plain file is still there
     }
   }
-  const response = await download(path);
+  const response = await download(path, "");
   const typed = response.headers.get("content-type") === "application/wasm";
   return typed ? WebAssembly.compileStreaming(response) : compile(response.body);
 }
@@ -67,7 +66,7 @@ async function compileWasm(path, packed) {
 // Pyodide only logs a wasm that does not load, and then waits for ever.  Returns a promise that can only fail.
 function instantiateEarly(path, packed) {
   const compiled = compileWasm(path, packed);
-  early.set(urlOf(path), Promise.resolve(null));
+  early.set(urlOf(path), () => Promise.resolve(null));
   return new Promise((_, reject) => {
     compiled.catch(reject);
     WebAssembly.instantiateStreaming = async (_response, imports) => {
@@ -82,39 +81,83 @@ function instantiateEarly(path, packed) {
   });
 }
 
-function start(library) {
+async function load(options) {
   const { folder, stdlib, lock } = book.pyodide;
-  import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
-  const loaded = import(urlOf(folder + "pyodide.mjs")).then(({ loadPyodide }) =>
-    loadPyodide({
-      indexURL: urlOf(folder),
-      packageBaseUrl: urlOf(folder),
-      stdLibURL: urlOf(stdlib),
-      lockFileContents: JSON.stringify(lock),
-      env: { PYTHONDONTWRITEBYTECODE: "1" },
-    }),
-  );
-  return Promise.all([loaded, library]).then(([machine]) => machine);
+  const { loadPyodide } = await import(urlOf(folder + "pyodide.mjs"));
+  pyodide = await loadPyodide({
+    indexURL: urlOf(folder),
+    packageBaseUrl: urlOf(folder),
+    stdLibURL: urlOf(stdlib),
+    lockFileContents: JSON.stringify(lock),
+    env: { PYTHONDONTWRITEBYTECODE: "1" },
+    ...options,
+  });
+}
+
+// Puts the pages of a snapshot (site/snapshot.mjs) into a memory that is as after instantiating; returns Pyodide's state.
+function place(image, { HEAPU8, HEAPU32 }) {
+  const words = new Uint32Array(image);
+  const [check, stateBytes, runs, sum] = words;
+  let at = 16 + 8 * runs + stateBytes;
+  const state = new TextDecoder().decode(new Uint8Array(image, at - stateBytes, stateBytes));
+  for (let i = 4; i < 4 + 2 * runs; i += 2) {
+    const bytes = words[i + 1] * PAGE;
+    HEAPU8.set(new Uint8Array(image, at, bytes), words[i] * PAGE);
+    at += bytes;
+  }
+  let total = 0;
+  for (let i = 0; i < (check * PAGE) / 4; i++) total = (total + HEAPU32[i]) | 0;
+  if (total >>> 0 !== sum) throw new Error("the memory is not what was kept");
+  return JSON.parse(state);
+}
+
+// Puts back the memory of a machine that had started, with the engine imported.
+async function restore() {
+  const { folder, stdlib, rest, snapshot } = book.pyodide;
+  const image = download(snapshot).then((response) => new Response(unpacked(response)).arrayBuffer());
+  image.catch(() => {}); // looked at below
+  early.set(urlOf(stdlib), () => Promise.resolve(new Response(""))); // nothing is imported from it
+  await load({
+    _loadSnapshot: new ArrayBuffer(0),
+    createPyodideModule: async (settings) => {
+      const { default: create } = await import(urlOf(folder + "pyodide.asm.mjs"));
+      const machine = await create(Object.assign(settings, { noInitialRun: true }));
+      const pages = await image;
+      settings.API.restoreSnapshot = () => place(pages, machine);
+      return machine;
+    },
+  });
+  return pyodide.pyimport("_shelf").wake(book.bundle, urlOf(rest), Math.random());
+}
+
+async function startPlain() {
+  const { stdlib, rest } = book.pyodide;
+  const library = begin(stdlib);
+  const bundle = download(book.bundle).then((response) => response.arrayBuffer());
+  early.set(urlOf(stdlib), () => library.catch(() => new Promise(() => {}))); // we report it, Pyodide would not
+  const [archive] = await Promise.all([bundle, library, load()]);
+  pyodide.unpackArchive(archive, "zip", { extractDir: "/book" });
+  return pyodide.runPython(BOOT)(rest && urlOf(rest));
 }
 
 async function boot(message) {
   ({ assets, book } = message);
-  const { folder, stdlib, rest, lock } = book.pyodide;
+  const { folder, lock, snapshot } = book.pyodide;
   try {
     new WebAssembly.Module(EMPTY_WASM);
   } catch {
     throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
   }
+  import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
   const broken = instantiateEarly(folder + WASM, message.packed);
-  const library = begin(stdlib);
-  early.set(urlOf(stdlib), library.catch(() => new Promise(() => {}))); // we report it, Pyodide would not
-  const bundle = download(book.bundle, { integrity: book.pyodide.integrity[book.bundle] }).then((response) => response.arrayBuffer());
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
-  const [machine, archive] = await Promise.race([Promise.all([start(library), bundle]), broken]);
-  pyodide = machine;
-  pyodide.unpackArchive(archive, "zip", { extractDir: "/book" });
-  respond = pyodide.runPython(BOOT)(rest && urlOf(rest));
-  say({ is: "ready" });
+  let from = "snapshot";
+  if (snapshot && !message.plain && typeof DecompressionStream === "function") respond = await Promise.race([restore(), broken]).catch(() => null);
+  if (!respond) {
+    from = "plain";
+    respond = await Promise.race([startPlain(), broken]);
+  }
+  say({ is: "ready", from });
 }
 
 // Why did it not start?  Asks for each file again and names the first that is not what it should be.
@@ -145,7 +188,7 @@ function bootFiles() {
   return [folder + "pyodide.mjs", folder + "pyodide.asm.mjs", folder + WASM, stdlib, book.bundle];
 }
 
-async function load(needs, n) {
+async function loadPackages(needs, n) {
   for (const name of needs) {
     if (pyodide.loadedPackages[name]) continue;
     const path = book.pyodide.folder + book.pyodide.lock.packages[name].file_name;
@@ -163,7 +206,7 @@ async function load(needs, n) {
 
 async function run({ n, needs, request }) {
   try {
-    await load(needs, n);
+    await loadPackages(needs, n);
     say({ is: "reply", n, reply: respond(request) });
   } catch (error) {
     // a Python exception leaves Python usable; anything else is a broken machine

@@ -53,9 +53,8 @@ def main():
     target, square = empty(source), random(4096 if width == 2 else 1024, 4096 if width == 2 else 1024)
     rate = a.gb_s or 2 * 2**26 / statistics.median(kit.timed(lambda: copy(target, source), 7, sync)) / 1e9
     peak = a.gflop_s or 2 * len(square) ** 3 / statistics.median(kit.timed(lambda: matmul(square, square), 7, sync)) / 1e9
-    print(
-        f"权重 {total / 1e6:.4g} MB，带宽 {rate:.4g} GB/s，算力 {peak:.4g} GFLOP/s：batch 1 预测 {total / rate / 1e6:.4g} ms，拐点预测 batch {peak * width / 2 / rate:.3g}"
-    )
+    print(f"权重 {total / 1e6:.4g} MB，带宽 {rate:.4g} GB/s，算力 {peak:.4g} GFLOP/s")
+    print(f"预测：batch 1 一步 {total / rate / 1e6:.4g} ms，拐点 batch {peak * width / 2 / rate:.3g}")
     batches, times = [2**i for i in range(a.max_batch.bit_length())], []
     for batch in batches:
         inputs = [random(batch, a.width), random(batch, 4 * a.width)]

@@ -1,7 +1,6 @@
 """C1 检查方案书：读一份 TOML，用站点自己的计算器重算显存、MFU、天数、存档间隔，和方案书写的对。
 
-跑：python3 plan_check.py --plan 我的方案.toml；不给就查自带的例子，--example 印出来当模板。
-要在仓库里跑（用得到 calculators 目录），Python 3.11 以上，不用装别的包。"""
+跑：python3 plan_check.py --plan 我的方案.toml；不给就查自带的例子，--example 印出来当模板。在仓库里跑，Python 3.11 以上。"""
 
 import sys
 from pathlib import Path
@@ -24,7 +23,6 @@ n_gpus = 64
 tp = 8
 pp = 1
 zero_stage = 1
-virtual_stages = 1
 global_batch = 64
 compute_eff = 0.65
 [run]
@@ -59,14 +57,8 @@ def main():
         plan, claims = book["plan"], {name: float(value) for name, value in book["claims"].items()}
         world = {name: float(value) for name, value in book["run"].items()}
         got, save = run("parallel-plan", plan), run("checkpoint-interval", {name: world[name] for name in ("mtti_h", "delta_s")})
-        cost = run(
-            "train-cost",
-            {
-                **{name: plan[name] for name in ("model", "gpu", "n_gpus")},
-                **{name: world[name] for name in ("tokens", "goodput", "price")},
-                "mfu": claims["mfu"],
-            },
-        )
+        same = {name: plan[name] for name in ("model", "gpu", "n_gpus")}
+        cost = run("train-cost", {**same, **{name: world[name] for name in ("tokens", "goodput", "price")}, "mfu": claims["mfu"]})
         margin, band, left = world["margin_gb"], world["mfu_band"], got["capacity_gb"] - got["total_gb"]
         rows = [
             ["显存", "bytes", "GB", 0.15, "", claims["memory_gb"], got["total_gb"]],
@@ -77,7 +69,7 @@ def main():
     except errors.Refusal as refusal:
         kit.stop(f"方案不成立：{refusal}")
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        kit.stop(f"读不懂方案书：{error}。用 --example 印一份模板照着填")
+        kit.stop(f"读不懂方案书：{'缺 ' if isinstance(error, KeyError) else ''}{error}。用 --example 印一份模板照着填")
     print(*(f"{name}：方案书 {claim:g} {unit}，重算 {again:.4g} {unit}" for name, _, unit, _, _, claim, again in rows), sep="\n")
     print(f"每卡剩 {left:.3g} GB，要留 {margin:g} GB：{'够' if left >= margin else '不够，改方案'}")
     print(f"MFU {'没超过' if claims['mfu'] <= band else '超过'}公开的 {band:.0%}；租金 {cost['cost']:,.0f} 美元；气泡 {got['bubble_ratio_pct']:.3g}%")

@@ -35,7 +35,7 @@ def serve(base_s, per_seq_s):
     engine = Engine(base_s, per_seq_s)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):  # noqa: N802
+        def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             tokens = queue.Queue()
             engine.arrived.put([int(asked["max_tokens"]), tokens])
