@@ -13,6 +13,8 @@ from calculators.formulas.measurement import KINDS, STEADY, median, percentile, 
 
 LEAST = 3
 MOST = 1000
+TINY, HUGE = 1e-30, 1e30
+"""Beyond these a ratio of two of them is no finite number."""
 SUSPECTS = {
     "unknown": ("还没想好", 0),
     "efficiency": ("效率（MFU、占峰值几成）", -1),
@@ -52,12 +54,12 @@ def _chart(run: Run, *, predicted: float, measured: str, tolerance: float, **_: 
     question="测出来和算出来差多少？测得稳不稳？先重估哪个输入？",
     chapter="24",
     inputs=(
-        number("predicted", "预测", 100, low=0, low_open=True, high=1e30, stops=log_stops(10, 1000, 12)),
+        number("predicted", "预测", 100, low=TINY, high=HUGE, range_remedy="要大于 0", stops=log_stops(10, 1000, 12)),
         text("measured", "实测（同一单位）", "128,131,127,130,129", longest=12_000, placeholder="101, 103, 99, 102, 100", help="至少 3 次，逗号或空格隔开；一次一个，不要先平均"),
         choice("kind", "量的是", "time", tuple(KINDS), labels=KINDS),
         number("tolerance", "容差", 0.15, low=0, high=1, stops=(0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5, 1)),
         choice("suspect", "预测里最没把握的", "unknown", tuple(SUSPECTS), labels={k: v[0] for k, v in SUSPECTS.items()}),
-        number("assumed", "它当时填了", None, low=0, low_open=True, high=1e30, stops=linear_stops(0.1, 1, 0.1), help="填了就倒推它该是多少；预测要和它成正比或反比", only_if=("suspect", ("efficiency", "bandwidth", "latency", "amount"))),
+        number("assumed", "它当时填了", None, low=TINY, high=HUGE, range_remedy="要大于 0", stops=linear_stops(0.1, 1, 0.1), help="填了就倒推它该是多少；预测要和它成正比或反比", only_if=("suspect", ("efficiency", "bandwidth", "latency", "amount"))),
     ),
     outputs=(
         Output("median", "中位数", main=True),
@@ -83,12 +85,12 @@ def _chart(run: Run, *, predicted: float, measured: str, tolerance: float, **_: 
 )  # fmt: skip
 def predict_vs_measure(*, predicted: float, measured: str, kind: str, tolerance: float, suspect: str, assumed: float | None) -> Result:
     """Median against the prediction, the spread, and the value of one input that would have predicted the median."""
-    values = read_numbers("measured", "实测", measured, low=0, high=1e30)
+    values = read_numbers("measured", "实测", measured, low=0, high=HUGE)
     if len(values) < LEAST:
         raise refuse("measured", f"实测至少要 {LEAST} 次", f"{len(values)} 次", "多测几次，冷启动那次不算")
     if len(values) > MOST:
         raise refuse("measured", f"实测最多 {MOST} 次", f"{len(values)} 次")
-    if min(values) <= 0:
+    if min(values) < TINY:
         raise refuse("measured", "实测必须都大于 0", format_number(min(values)), "删掉失败的那几次")
     if kind == "bytes" and suspect in ("efficiency", "bandwidth", "latency"):
         raise refuse("suspect", "字节数和效率、带宽、延迟无关", SUSPECTS[suspect][0], "改选「要搬的字节、要算的次数」或「还没想好」")
