@@ -175,6 +175,16 @@ class TestPastedLog:
         assert "稀疏" in str(self.pasted(TORCHTITAN.replace("33.74%", "16.9%")).values["closest"])
         assert self.pasted(TORCHTITAN.replace("33.74%", "61%")).values["closest"] == "都对不上"
 
+    def test_few_digits_cannot_tell_near_conventions_apart(self):
+        """PaLM: 45.73, 45.98 and 46.23 %; "46 %" is within 0.3 of all three, 33.74 % within 0.3 of one."""
+        assert "另外 2 种" in run("mfu-from-log", f"{PALM} reported_mfu=46").verdict
+        assert "分不开" not in run("mfu-from-log", "reported_mfu=33.74").verdict
+
+    def test_one_cards_rate_typed_for_the_job(self):
+        assert "只填了一张卡" in run("mfu-from-log", "tokens_per_s=5762").verdict
+        assert "只填了一张卡" not in self.pasted(TORCHTITAN.replace("5,762", "800")).verdict  # the log says whose rate it is
+        assert "只填了一张卡" not in run("mfu-from-log").verdict
+
     def test_a_share_without_a_percent_sign(self):
         assert self.pasted("tps: 5762 mfu: 0.3374").values["reported_pct"] == pytest.approx(33.74)
 
@@ -262,6 +272,10 @@ class TestTrainCost:
         assert error.field == "known_gpu_hours"
         assert "检查参数量（MoE 用激活参数）、token 数和峰值口径" in error.message
 
+    def test_published_hours_are_answered_first(self):
+        verdict = run("train-cost", "model=deepseek-v3 tokens=14.8e12 gpu=h800 price=2 known_gpu_hours=2788000").verdict
+        assert verdict.index("557.6 万美元") < verdict.index("照你填的")
+
     def test_no_advice_to_a_chinchilla_run(self):
         assert not run("train-cost").notes
         assert "Chinchilla" in run("train-cost", "tokens=1e12").notes[0]
@@ -323,6 +337,9 @@ class TestOwnVsRent:
     def test_full_load_may_still_cost_more(self):
         assert "满载也要" in run("own-vs-rent", "rent=1").verdict
         assert "满载也要" in run("own-vs-rent", "rent=1 utilisation=1").verdict
+
+    def test_dear_power_is_named_once(self):
+        assert run("own-vs-rent", "elec=1 kw=3 pue=2").notes[0].count("电") == 1
 
     def test_free_cards(self):
         assert value("own-vs-rent", "rent=0", "break_even_util_pct") is None

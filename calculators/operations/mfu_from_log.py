@@ -128,14 +128,14 @@ def mfu_from_log(
     days = w.line("训完要几天", quantity(total_tokens, "token") / rate, "day", 5)
     rows = _rows(counted, shape, seq, given_rate / (n_gpus * peak_tflops * TB), (convention, chosen))
     reported = reported_mfu if reported_mfu is not None else reading.mfu_pct if reading else None
-    closest = _closest(rows, reported)
+    closest, as_close = _closest(rows, reported)
     return Result(
         values={
             "mfu_pct": share, "hfu_pct": hardware_share, "gflop_per_token": per_token, "tflops_per_gpu": each, "tok_s_per_gpu": per_card, "days": days,
             "reported_pct": reported, "closest": closest, "conventions": rows,
         },
         lines=w.lines,
-        verdict=_verdict(share, hardware_share, each, reported, closest),
+        verdict=_verdict(share, hardware_share, each, reported, closest, as_close) + _one_card_typed(share.value, n_gpus, reading is None),
         resolved=resolved,
         notes=_notes(model, convention),
     )  # fmt: skip
@@ -194,16 +194,18 @@ def _rows(counted: dict[str, float], shape: tuple[float, float, float], seq: int
     return rows
 
 
-def _closest(rows: list[Row], reported: float | None) -> str | None:
+def _closest(rows: list[Row], reported: float | None) -> tuple[str | None, int]:
+    """The nearest way of counting, and how many others lie as near as rounding can tell."""
     if reported is None:
-        return None
+        return None, 0
     row = min(rows, key=lambda r: abs(float(r["mfu"] or 0) - reported))
     name = "，".join(str(row[part]) for part in ("convention", "embedding") if row[part])
-    if abs(float(row["mfu"] or 0) - reported) <= SAME:
-        return name
+    near = sum(abs(float(r["mfu"] or 0) - reported) <= SAME for r in rows)
+    if near:
+        return name, near - 1
     if any(abs(float(r["mfu"] or 0) / 2 - reported) <= SAME for r in rows):
-        return "都对不上；正好是一半，像是除了稀疏峰值"
-    return "都对不上"
+        return "都对不上；正好是一半，像是除了稀疏峰值", 0
+    return "都对不上", 0
 
 
 def _below_peak(share: Quantity) -> Quantity:
@@ -213,14 +215,22 @@ def _below_peak(share: Quantity) -> Quantity:
     return share
 
 
-def _verdict(share: Quantity, hardware: Quantity, each: Quantity, reported: float | None, closest: str | None) -> str:
+def _one_card_typed(share: float, n_gpus: int, typed: bool) -> str:
+    """A share this low that becomes a usual one when multiplied by the cards: most likely one card's rate was typed."""
+    if typed and n_gpus > 1 and share < 0.1 and share * n_gpus < 0.65:
+        return f"这么低，先看 token/s 是不是只填了一张卡的：乘上 {n_gpus} 就是 {quantity(100 * share * n_gpus, '%', 3).text}。"
+    return ""
+
+
+def _verdict(share: Quantity, hardware: Quantity, each: Quantity, reported: float | None, closest: str | None, as_close: int) -> str:
     band = mfu_band(share.value * 100)
     head = f"MFU {quantity(share.value * 100, '%', 3).text}（{band.meaning}），每卡真正在算 {quantity(each.value / TB, 'TFLOP/s', 3).text}。"
     if hardware.value > share.value:
         head += f"HFU {quantity(hardware.value * 100, '%', 3).text}，多出来的是重做的运算，不算进度。"
     if reported is None:
         return head + "报出去的时候写清三样：数不数 attention、数不数词表、除的哪个峰值。"
-    return head + f"报的是 {quantity(reported, '%', 4).text}：{closest if (closest or '').startswith('都') else f'对上「{closest}」'}。"
+    unsure = f"，可另外 {as_close} 种也只差 {SAME} 个百分点以内，分不开" if as_close else ""
+    return head + f"报的是 {quantity(reported, '%', 4).text}：{closest if (closest or '').startswith('都') else f'最接近「{closest}」{unsure}'}。"
 
 
 def _notes(model: Model | None, convention: str) -> tuple[str, ...]:

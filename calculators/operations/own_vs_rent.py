@@ -59,7 +59,7 @@ def _chart(run: Run, *, rent: float, utilisation: float, currency: str, **_: obj
         "电 = 功率 × PUE × 电价；运维 = 身价 × 每年份额 ÷ 8760",
         "用上的一卡时 = 三样之和 ÷ 利用率；回本的利用率 = 三样之和 ÷ 租价",
     ),
-    assumptions=("八个默认值都是示意，没有来源：换成你的报价", "租的卡不用就退，只付用上的小时", "闲着的卡和忙着的卡一样耗电"),
+    assumptions=("八个默认值都是示意，没有来源：换成你的报价", "租的卡不用就退，只付用上的小时；包月的闲着也付，拿满载价去比", "闲着的卡和忙着的卡一样耗电"),
     leaves_out="不算残值、利息、故障停机和换代：卡每两年便宜一截，锁四年是有代价的。",
     sources=("算术；价格全是输入",),
 )  # fmt: skip
@@ -104,4 +104,5 @@ def _verdict(own: Quantity, useful: Quantity, even: Quantity | None, rent: Quant
 
 def _largest(parts: dict[str, float], whole: float) -> str:
     name = max(parts, key=lambda part: parts[part])
-    return f"最大的一块是{name}，占 {quantity(100 * parts[name] / whole, '%', 3).text}；电占 {quantity(100 * parts['电'] / whole, '%', 3).text}。"
+    largest = f"最大的一块是{name}，占 {quantity(100 * parts[name] / whole, '%', 3).text}"
+    return largest + ("。" if name == "电" else f"；电占 {quantity(100 * parts['电'] / whole, '%', 3).text}。")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calculators.core.calculator import Output, Result, Run, calculator
 from calculators.core.charts import Axis, Chart, LineChart, Mark, Series
 from calculators.core.inputs import choice, integer, linear_stops, log_stops, number, powers_of_two
+from calculators.core.numbers import format_number
 from calculators.core.units import DAY, HOUR
 from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.cost import cards_for, seconds_per_output
@@ -116,5 +117,5 @@ def _verdict(date: str, mixed: Quantity, out: Quantity, utilisation: float, need
         if utilisation < 1
         else "这是一直满载的价，没有哪项服务做得到。"
     )
-    fleet = f"一天出 {quantity(per_day, 'token', 3).text}，要 {quantity(needed.value, '卡', 3).text}（取整之前）。" if per_day else ""
+    fleet = f"一天出 {format_number(per_day, 'cjk', 3)} token，要 {format_number(needed.value, digits=3)} 张卡（取整之前）。" if per_day else ""
     return head + idle + fleet

@@ -111,7 +111,10 @@ def train_cost(
             raise _above_peak(implied.value)
         known_cost = w.line("公布的卡时折合费用", quantity(known_gpu_hours, "", 8) * per_hour, SIGNS[currency], 6)
         known_days = w.line("公布的卡时折合天数", known / cards, "day")
-        published = f"公布的 {known.text}折合利用率 {quantity(implied.value * 100, '%', 3).text}、{amount(known_cost, currency)}。"
+        share = quantity(implied.value * 100, "%", 3).text
+        published = (
+            f"公布的 {known.text}，{cards.text}是 {quantity(known_days.value / DAY, 'day', 3).text}、{amount(known_cost, currency)}，折合利用率 {share}。"
+        )
     return Result(
         values={
             "flops": flops, "gpu_hours": paid, "days": days, "cost": cost.value, "energy_mwh": energy, "tokens_per_param": per_param.value,
@@ -130,9 +133,13 @@ def _above_peak(share: float) -> Refusal:
 
 
 def _verdict(date: str, paid: Quantity, cards: Quantity, days: Quantity, cost: Quantity, currency: str, published: str, used: float) -> str:
-    head = f"{date}{quantity(paid.value / HOUR, 'GPU·h').text}，{cards.text}跑 {quantity(days.value / DAY, 'day', 3).text}，{amount(cost, currency)}。"
     share = quantity(used * 100, "%", 3).text
-    return f"{head}其中 {share} 变成了模型（MFU × goodput）。{published}这只是最后一次训练的钱，实验和人另算。"
+    if published:
+        return (
+            f"{date}{published}照你填的 MFU 和 goodput（合 {share}）算，要 {quantity(paid.value / HOUR, 'GPU·h').text}。这只是最后一次训练的钱，实验和人另算。"
+        )
+    head = f"{date}{quantity(paid.value / HOUR, 'GPU·h').text}，{cards.text}跑 {quantity(days.value / DAY, 'day', 3).text}，{amount(cost, currency)}。"
+    return f"{head}买来的峰值有 {share} 变成了模型（MFU × goodput）。这只是最后一次训练的钱，实验和人另算。"
 
 
 def _notes(per_param: float) -> tuple[str, ...]:
