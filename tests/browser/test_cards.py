@@ -18,7 +18,7 @@ from calculators.core.index import load
 
 PAGE, OTHER = "00-how-to-use.html", "index.html"
 ID = "move-time"
-PYODIDE = ("pyodide", "calculators-", "stdlib-", "wasm-", "calc-worker")
+PYODIDE = ("pyodide", "calculators-", "stdlib-", "snapshot-", "wasm-", "calc-worker")
 
 
 @pytest.fixture
@@ -48,6 +48,11 @@ def workers(page: Page) -> int:
     return int(page.evaluate("workers"))
 
 
+def started(page: Page) -> str:
+    """How the tab's Python came up: from the "snapshot", or "plain"."""
+    return str(page.evaluate("document.documentElement.dataset.python"))
+
+
 def asked_for_python(server: SiteServer) -> list[str]:
     return [name for name in server.asked if name.startswith(PYODIDE)]
 
@@ -66,6 +71,7 @@ class TestLoading:
         card.page.wait_for_timeout(500)
 
         assert {"pyodide.mjs", "pyodide.asm.mjs"} <= set(server.asked)
+        assert [n for n in server.asked if n.startswith("snapshot-")]
         assert [n for n in server.asked if n.startswith("wasm-")], "the packed wasm, because this server packs nothing"
         assert workers(card.page) == 0
 
@@ -84,6 +90,14 @@ class TestLoading:
         card.page.wait_for_timeout(2000)
 
         assert card.locator("[data-role=result]").inner_html() == before
+
+    def test_python_comes_from_the_snapshot_and_from_nothing_else(self, new_context: Callable[..., BrowserContext], server: SiteServer) -> None:
+        card = opened(new_context().new_page(), server)
+        change(card, "hbm_tbs", "6")
+        settle(card)
+
+        assert started(card.page) == "snapshot"
+        assert not [n for n in server.asked if n.startswith(("stdlib-", "calculators-", "python_stdlib"))]
 
     def test_without_javascript_the_answers_are_there(self, new_context: Callable[..., BrowserContext], server: SiteServer) -> None:
         tab = new_context(java_script_enabled=False).new_page()
