@@ -7,6 +7,7 @@ when the loop takes one.  In order, batch i belongs to worker i mod n and the lo
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,23 +54,33 @@ def in_order(loads: Sequence[float], workers: int, prefetch: int, step: float) -
 
 
 def any_order(loads: Sequence[float], workers: int, prefetch: int, step: float) -> Delivery:
-    """The loop takes whatever is ready first; the next batch goes to the worker that is free first."""
+    """The loop takes whatever is ready first; the next batch goes to the next worker in turn that holds fewer than ``prefetch``.
+
+    A batch waits in its worker's own queue: behind a slow one it stays there, even when another worker is idle.
+    """
     n, window = len(loads), workers * prefetch
-    free = [(0.0, worker) for worker in range(workers)]
+    free, held = [0.0] * workers, [0] * workers
+    turn = itertools.cycle(range(workers))
     ready: list[tuple[float, int]] = []
     starts, owners = [0.0] * n, [0] * n
     order, takes = [0] * n, [0.0] * n
-    end, begun = 0.0, 0
+
+    def hand_out(batch: int, now: float) -> None:
+        worker = next(w for w in turn if held[w] < prefetch)
+        owners[batch], starts[batch] = worker, max(free[worker], now)
+        free[worker] = starts[batch] + loads[batch]
+        held[worker] += 1
+        heapq.heappush(ready, (free[worker], batch))
+
+    for batch in range(min(n, window)):
+        hand_out(batch, 0.0)
+    end = 0.0
     for k in range(n):
-        while begun < min(n, k + window):
-            at, worker = heapq.heappop(free)
-            start = at if begun < window else max(at, takes[begun - window])
-            starts[begun], owners[begun] = start, worker
-            heapq.heappush(free, (start + loads[begun], worker))
-            heapq.heappush(ready, (start + loads[begun], begun))
-            begun += 1
-        at, order[k] = heapq.heappop(ready)
-        takes[k] = max(at, end)
+        at, batch = heapq.heappop(ready)
+        order[k], takes[k] = batch, max(at, end)
+        held[owners[batch]] -= 1
+        if k + window < n:
+            hand_out(k + window, takes[k])
         end = takes[k] + step
     return Delivery(starts, owners, order, takes)
 

@@ -145,9 +145,9 @@ def _timeline(film: Film, t_step: float, workers: int) -> Timeline:
         "取走的时刻 = max(这一批做好，上一步训完)",
         "在训练的时间 = 批数 × 每步 ÷ 最后一步训完的时刻；按平均要的 worker = ⌈做一批 ÷ 每步⌉",
     ),
-    assumptions=("一批的时间是对数正态，互相独立", "每步的时间不变", "不按次序时，下一批给最先空出来的 worker"),
+    assumptions=("一批的时间是对数正态，互相独立", "每步的时间不变", "不按次序时，取走一批补一批，轮流给手上不满的 worker；排在慢批后面的也得等"),
     leaves_out="worker 之间抢磁盘、抢 CPU（开得越多，每个越慢），锁页和拷到 GPU 的时间，整个 epoch 开头重建 worker 的时间。",
-    sources=("派活的规则：PyTorch DataLoader（num_workers、prefetch_factor、in_order）", "numpy.random.default_rng(seed).lognormal；仿真是本书的"),
+    sources=("派活的规则：PyTorch DataLoader 的 _try_put_index（num_workers、prefetch_factor、in_order）", "numpy.random.default_rng(seed).lognormal；仿真是本书的"),
 )  # fmt: skip
 def dataloader_lab(
     *, workers: int, cv: float, t_batch: float, t_step: float, prefetch: int, in_order: bool, at_step: int, iterations: int, seed: int

@@ -91,10 +91,10 @@ def _shingles(doc: Ids, ngram: int) -> Ids:
 
 def _signature(shingles: Ids, factors: Ids, offsets: Ids) -> Ids:
     """The smallest value of every hash function over the shingles."""
-    import numpy as np
-
-    values: Ids = np.min(shingles[:, None] * factors + offsets, axis=0)
-    return values
+    values = shingles[:, None] * factors
+    values += offsets  # in place: a second table of this size costs more than the hashing
+    smallest: Ids = values.min(axis=0)
+    return smallest
 
 
 def _chart(run: Run, *, bands: int, rows: int, **_: object) -> tuple[Chart, ...]:

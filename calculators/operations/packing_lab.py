@@ -153,6 +153,7 @@ SHOWN = {"pad": PAD, "group": GROUP, "sorted": SORTED, "pack": PACK, "chop": CHO
         Output("util_sorted_pct", SORTED, "%", main=True, agreement="band"),
         Output("util_ffd_pct", PACK, "%", main=True, agreement="band"),
         Output("cross_doc_pair_pct", "装箱后跨文档的配对", "%", main=True, agreement="band"),
+        Output("util_chop_pct", CHOP, "%", agreement="band"),
         Output("cut_docs_pct", "接起来切：被切断的文档", "%", agreement="band"),
         Output("ffd_rows", "装箱用了", "row", agreement="band"),
         Output("mean_len_tokens", "平均长度", "token", agreement="band", digits=5),
@@ -210,7 +211,7 @@ def packing_lab(*, median: float, sigma: float, S: int, fit: str, show: str, bat
     return Result(
         values={
             "util_pad_to_s_pct": 100 * shares[PAD], "util_batch_max_pct": 100 * shares[GROUP], "util_sorted_pct": 100 * shares[SORTED],
-            "util_ffd_pct": 100 * shares[PACK], "cross_doc_pair_pct": 100 * crossed, "cut_docs_pct": 100 * cut / n_docs,
+            "util_ffd_pct": 100 * shares[PACK], "cross_doc_pair_pct": 100 * crossed, "util_chop_pct": 100 * shares[CHOP], "cut_docs_pct": 100 * cut / n_docs,
             "ffd_rows": len(packed), "mean_len_tokens": mean.value,
             "ways": table,
             "util_pad_to_s_frac": shares[PAD], "util_batch_max_frac": shares[GROUP], "util_sorted_frac": shares[SORTED],

@@ -58,7 +58,7 @@ def _times_read(n: int, crash: Crash, saved: str, seed: int) -> Order:
     after = np.random.default_rng(seed + 1).permutation(n) if saved == "no_seed" else before
     reads = np.zeros(n, np.int64)
     np.add.at(reads, before[: crash.consumed], 1)
-    np.add.at(reads, after[min(RESUME_AT[saved](crash), n) :], 1)
+    np.add.at(reads, after[RESUME_AT[saved](crash) :], 1)
     in_order: Order = reads[before]
     return in_order
 
@@ -127,7 +127,7 @@ def resume_lab(*, saved: str, crash_step: int, dp_before: int, dp_after: int, pe
         raise refuse("crash_step", "崩之前读的不能超过一轮的样本", f"{format_number(consumed.value)} 对 {n_samples}", remedy)
     after = w.line("现在一步", quantity(dp_after) * each, "sequence")
     crash = Crash(round(consumed.value), crash_step, dp_after * per_rank, dp_before * workers * prefetch * per_rank)
-    at = RESUME_AT[saved](crash)
+    at = min(RESUME_AT[saved](crash), n_samples)
     w.say(f"{SAVED[saved]} → 从第 {format_number(at, digits=9)} 条接着读")
     reads = _times_read(n_samples, crash, saved, seed).tolist()
     repeated, missed = sum(r > 1 for r in reads), sum(r == 0 for r in reads)
