@@ -57,11 +57,11 @@ def package(name, how=""):
         return stop(f"这个脚本要 {name}，你的 Python 里没有。装上再跑：{how}", 1) if how else None
 
 
-def timed(work, repeats, sync=lambda: None, warm_up=3, at_least=0.002, budget=10.0):
-    """各用几秒：先预热；短的活连做几遍再除；前后都同步；总时间过了 budget 秒，够 3 次就停。"""
-    for _ in range(warm_up):
-        work()
+def timed(work, repeats, sync=lambda: None, warm_up=10, at_least=0.002, budget=10.0):
+    """各用几秒：先预热 10 次（最多 2 秒）；短的活连做几遍再除；前后都同步；过了 budget 秒，够 3 次就停。"""
     loops, seconds, begun = 1, [], time.perf_counter()
+    for _ in range(warm_up):
+        time.perf_counter() - begun > budget / 5 or work()
     while len(seconds) < repeats and (len(seconds) < 3 or time.perf_counter() - begun < budget):
         sync()
         start = time.perf_counter()
