@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,11 @@ def start(script, *words, without=("torch",), folder=None, cwd):
     hidden.mkdir(exist_ok=True)
     for name in without:
         (hidden / f"{name}.py").write_text("raise ImportError\n", encoding="utf-8")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"PYTHONPATH": str(hidden), "OMP_NUM_THREADS": "1"}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {
+        "PYTHONPATH": str(hidden),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, str((folder or FOLDER) / script), *words]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False)
 
@@ -192,11 +197,7 @@ def test_scripts_are_short_and_import_nothing_else(path):
 
 def test_the_gradients_of_the_small_gpt_agree_with_differences():
     np = pytest.importorskip("numpy")
-    sys.path.insert(0, str(FOLDER))
-    try:
-        from tiny_gpt import NumpyGPT
-    finally:
-        sys.path.remove(str(FOLDER))
+    NumpyGPT = runpy.run_path(str(FOLDER / "tiny_gpt.py"))["NumpyGPT"]
     gpt = NumpyGPT(np, 2, 128, 30)
     gpt.weights = [w.astype(np.float64) * 10 for w in gpt.weights]
     tokens = np.random.default_rng(1).integers(0, 30, (2, 7))

@@ -94,7 +94,7 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     question="脚本的 CSV 贴进来：过没过，差在哪一项，先重估哪个输入？",
     chapter="24",
     inputs=(
-        text("csv", "脚本印的 CSV", DEFAULT, longest=60_000, placeholder=EXAMPLE, help=f"表头 {HEADER}…，一行一项；整块贴，整屏贴也行"),
+        text("csv", "脚本印的 CSV", DEFAULT, longest=60_000, placeholder=EXAMPLE, help="整块贴；连着屏幕上别的字一起贴也行，只认两行 # CSV 之间的"),
     ),
     outputs=(
         Output("project", "项目", main=True),
