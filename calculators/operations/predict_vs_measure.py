@@ -116,16 +116,16 @@ def predict_vs_measure(*, predicted: float, measured: str, kind: str, tolerance:
     )  # fmt: skip
 
 
-def gap(kind: str, ratio: float) -> str:
+def gap(kind: str, ratio: float, told: str = "预测") -> str:
     """How the measurement stands to the prediction, in words."""
     if abs(ratio - 1) < 5e-4:
-        return "和预测一样"
+        return f"和{told}一样"
     if kind == "throughput":
-        return f"是预测的 {quantity(100 / ratio, '%', 3).text}"
+        return f"是{told}的 {quantity(100 / ratio, '%', 3).text}"
     if ratio >= 2:
-        return f"是预测的 {quantity(ratio, '×', 3).text}"
+        return f"是{told}的 {quantity(ratio, '×', 3).text}"
     more, less = ("慢", "快") if kind == "time" else ("多", "少")
-    return f"比预测{more if ratio > 1 else less} {quantity(100 * abs(ratio - 1), '%', 3).text}"
+    return f"比{told}{more if ratio > 1 else less} {quantity(100 * abs(ratio - 1), '%', 3).text}"
 
 
 def _verdict(kind: str, ratio: float, tolerance: float, spread: float, suspect: str, assumed: float | None, again: Quantity | None) -> str:

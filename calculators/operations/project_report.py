@@ -16,8 +16,8 @@ from calculators.operations._samples import number_of, read_rows, wrong
 from calculators.operations.predict_vs_measure import gap
 
 HEADER = "project,item,kind,unit,tolerance,input,predicted,measured"
-RECOMPUTED = ("C1", "C3")
-"""Projects on paper: what stands for a measurement is computed, once."""
+RECOMPUTED = {"C1": "方案书写的", "C3": "印的"}
+"""Projects on paper: what stands for a prediction; what stands for a measurement is computed, once."""
 FIXED = 7
 """Cells of a row before the measured values."""
 MOST = 100
@@ -125,7 +125,8 @@ def project_report(*, csv: str) -> Result:
     passed = sum(i.within and i.steady for i in items)
     w = Worked()
     for item in items[:SHOWN]:
-        w.say(f"{item.name}：{len(item.measured)} 次的中位数 → {format_number(item.median)}")
+        if len(item.measured) > 1:
+            w.say(f"{item.name}：{len(item.measured)} 次的中位数 → {format_number(item.median)}")
         w.line(f"{item.name}，比预测差到", worse_by(item.kind, quantity(item.predicted), quantity(item.median, "", 4)), "×")
     again = worst.reestimated if worst.within is False and worst.steady else None
     if again is not None and worst.lever is not None:
@@ -188,8 +189,9 @@ def _row(item: Item) -> Row:
 
 def _verdict(items: tuple[Item, ...], worst: Item, passed: int, again: float | None) -> str:
     title = "、".join(f"{p}「{PROJECTS[p].title}」" for p in sorted({i.project for i in items}))
+    told = RECOMPUTED.get(worst.project, "预测")
     if passed == len(items):
-        return f"{title}过了：{len(items)} 项都在容差里。离得最远的是「{worst.name}」，{gap(worst.kind, worst.ratio)}；报告里写清它，就算归因做完。"
+        return f"{title}过了：{len(items)} 项都在容差里。离得最远的是「{worst.name}」，{gap(worst.kind, worst.ratio, told)}；报告里写清它，就算归因做完。"
     shaky = [i for i in items if not i.steady]
     if shaky:
         return (
@@ -197,10 +199,10 @@ def _verdict(items: tuple[Item, ...], worst: Item, passed: int, again: float | N
             "关掉别的程序、多预热、多测几次，稳了再谈差距。"
         )
     found = "重算" if worst.project in RECOMPUTED else "实测"
-    told = f"{title}有 {len(items) - passed} 项出了容差，最远的是「{worst.name}」：{found}{gap(worst.kind, worst.ratio)}。"
+    said = f"{title}有 {len(items) - passed} 项出了容差，最远的是「{worst.name}」：{found}{gap(worst.kind, worst.ratio, told)}。"
     if again is not None and worst.lever is not None:
         unit = f" {worst.lever.unit}".rstrip()
-        told += f"先重估{worst.lever.name}：{format_number(worst.assumed)}{unit} 改成 {format_number(again)}{unit}，这一项就对上了。"
+        said += f"先重估{worst.lever.name}：{format_number(worst.assumed)}{unit} 改成 {format_number(again)}{unit}，这一项就对上了。"
     elif worst.lever is not None:
-        told += f"先重估{worst.lever.name}，你填的是 {format_number(worst.assumed)}。"
-    return told + (PROJECTS[worst.project].worse if worst.ratio > 1 else PROJECTS[worst.project].better)
+        said += f"先重估{worst.lever.name}，你填的是 {format_number(worst.assumed)}。"
+    return said + (PROJECTS[worst.project].worse if worst.ratio > 1 else PROJECTS[worst.project].better)
