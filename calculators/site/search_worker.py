@@ -1,9 +1,11 @@
-"""A MkDocs hook: mends the search of the built site.
+"""A MkDocs hook: mends two faults in the search of the built site (lunr 2.3.9 inside the theme's worker).
 
-The theme's search (lunr 2.3.9) merges equal ends of words, and tells nodes apart by a key in which letters and node numbers
-run together: the edges "1"→23 and "12"→3 both read "123".  In a large index with many digits, different nodes get one key,
-the index then expands a query to words that it does not hold, and the search stops with "nothing found" (here: for token).
-A comma behind every number makes the key unambiguous.
+1. lunr merges equal ends of words, and tells nodes apart by a key in which letters and node numbers run together: the edges
+   "1"→23 and "12"→3 both read "123".  In a large index with many digits, different nodes get one key, the index then expands
+   a query to words that it does not hold, and the search stops with "nothing found" (here: for token).  A comma behind every
+   number makes the key unambiguous.
+2. A query is cut at hyphens whatever ``separator`` says, the index is not: "reduce-scatter" was asked for as "reduce scatter"
+   and found nothing.  Queries are now cut at white space alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Protocol
 log = logging.getLogger("mkdocs.plugins.calculators")
 KEY = re.compile(r"(\w+)=\1\+(\w+)\+(\w+)\.id(?:\+\",\")?(?=\}return \1\})")
 """The loop that spells the key: ``str = str + label + node.id``, mended or not."""
+SEPARATOR = re.compile(r"(lunr\.tokenizer\.separator=new RegExp\(\w+\.separator\)),(?:lunr\.QueryLexer\.termSeparator=/\\s\+/,)?")
+"""Where the worker takes the book's separator for the index."""
 
 
 class Config(Protocol):
@@ -25,14 +29,14 @@ class Config(Protocol):
 
 
 def mended(worker: str) -> str:
-    """The worker's text with the unambiguous key."""
-    return KEY.sub(r'\1=\1+\2+\3.id+","', worker)
+    """The worker's text with the unambiguous key and with queries cut at white space."""
+    return SEPARATOR.sub(r"\1,lunr.QueryLexer.termSeparator=/\\s+/,", KEY.sub(r'\1=\1+\2+\3.id+","', worker))
 
 
 def on_post_build(config: Config) -> None:
     """Mend the worker where MkDocs has put it; a strict build fails when the theme changed so that this has to be looked at."""
     for path in Path(config.site_dir).glob("assets/javascripts/workers/search.*.min.js"):
         text = path.read_text(encoding="utf-8")
-        if not KEY.search(text):
-            log.warning("%s: the key of lunr's token set was not found; is the search still to be mended?", path.name)
+        if not KEY.search(text) or not SEPARATOR.search(text):
+            log.warning("%s: lunr's key or separator was not found; is the search still to be mended?", path.name)
         path.write_text(mended(text), encoding="utf-8")
