@@ -16,7 +16,7 @@ from calculators.operations._samples import number_of, read_rows, wrong
 from calculators.operations.predict_vs_measure import gap
 
 HEADER = "project,item,kind,unit,tolerance,input,predicted,measured"
-RECOMPUTED = {"C1": "方案书写的", "C3": "印的"}
+RECOMPUTED = {"C1": "方案书", "C3": "印的数"}
 """Projects on paper: what stands for a prediction; what stands for a measurement is computed, once."""
 FIXED = 7
 """Cells of a row before the measured values."""
@@ -202,7 +202,7 @@ def _verdict(items: tuple[Item, ...], worst: Item, passed: int, again: float | N
     said = f"{title}有 {len(items) - passed} 项出了容差，最远的是「{worst.name}」：{found}{gap(worst.kind, worst.ratio, told)}。"
     if again is not None and worst.lever is not None:
         unit = f" {worst.lever.unit}".rstrip()
-        said += f"先重估{worst.lever.name}：{format_number(worst.assumed)}{unit} 改成 {format_number(again)}{unit}，这一项就对上了。"
+        said += f"先重估「{worst.lever.name}」：{format_number(worst.assumed)}{unit} 改成 {format_number(again)}{unit}，这一项就对上了。"
     elif worst.lever is not None:
-        said += f"先重估{worst.lever.name}，你填的是 {format_number(worst.assumed)}。"
+        said += f"先重估「{worst.lever.name}」，你填的是 {format_number(worst.assumed)}。"
     return said + (PROJECTS[worst.project].worse if worst.ratio > 1 else PROJECTS[worst.project].better)
