@@ -151,12 +151,10 @@ async function boot(message) {
   import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
   const broken = instantiateEarly(folder + WASM, message.packed);
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
-  let from = "snapshot";
-  if (snapshot && !message.plain && typeof DecompressionStream === "function") respond = await Promise.race([restore(), broken]).catch(() => null);
-  if (!respond) {
-    from = "plain";
-    respond = await Promise.race([startPlain(), broken]);
-  }
+  const kept = snapshot && !message.plain && typeof DecompressionStream === "function";
+  if (kept) respond = await Promise.race([restore().catch(() => null), broken]);
+  const from = respond ? "snapshot" : "plain";
+  respond ??= await Promise.race([startPlain(), broken]);
   say({ is: "ready", from });
 }
 
