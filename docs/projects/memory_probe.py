@@ -44,19 +44,19 @@ def with_numpy(a):
 def with_torch(a):
     torch, gpt = kit.package("torch"), kit.package("tiny_gpt_torch", "把 tiny_gpt_torch.py 放进同一个目录（第 24 章有下载）")
     model, kept = gpt.Trainer(a.layers, a.width, a.vocab, a.batch, a.seq, a.sdpa), {}
-    parameters = list(model.model.parameters())
-    own = {p.untyped_storage().data_ptr() for p in parameters}
+    own = {p.untyped_storage().data_ptr() for p in model.model.parameters()}
 
     def keep(tensor):
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     model.whole_step()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model.forward()
     loss.backward()
-    states = [t for state in model.adam.state.values() for t in state.values() if t.dim()]
-    weights, gradients, adam = (sum(t.nbytes for t in group) for group in (parameters, [p.grad for p in parameters], states))
+    weights, gradients, adam = model.held()
     blocks = [weights, sum(size for where, size in kept.items() if where not in own), gradients, adam]
     return [*blocks, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else sum(blocks)]
 

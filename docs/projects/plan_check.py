@@ -12,7 +12,7 @@ except ImportError:
 
 TABLE = {
     "plan": ("", None, None, "方案书，TOML"),
-    "repo": (str(Path(__file__).resolve().parents[2]), None, None, "仓库在哪"),
+    "repo": (str(Path(__file__).resolve().parent / "../.."), None, None, "仓库在哪"),
     "example": (False, None, None, "印一份例子就走"),
 }
 EXAMPLE = """\

@@ -46,6 +46,12 @@ class Trainer:
         self.adam.step()
         self.adam.zero_grad()
 
+    def held(self):
+        """权重、梯度、Adam 各占几字节。"""
+        weights = list(self.model.parameters())
+        states = [t for state in self.adam.state.values() for t in state.values() if t.dim()]
+        return [sum(t.numel() * t.element_size() for t in group) for group in (weights, [w.grad for w in weights], states)]
+
     def whole_step(self):
         self.forward().backward()
         self.step()
