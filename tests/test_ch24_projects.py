@@ -20,7 +20,7 @@ SCRIPTS = {
     "P1": ("roofline.py", "--max-n 256 --gemv-n 256 --copy-mb 1 --repeats 3"),
     "P2": ("memory_probe.py", "--layers 2 --width 64 --vocab 256 --seq 64"),
     "P3": ("train_tiny.py", "--layers 1 --width 64 --vocab 256 --seq 16 --steps 3 --backend numpy"),
-    "P4": ("ring_mp.py", "--n 2 --max-mb 0.5 --repeats 3"),
+    "P4": ("ring_mp.py", "--n 2 --max-mb 16 --repeats 5"),
     "P5": ("pipe_mp.py", "--p 2 --m 2,4 --f-ms 5 --b-ms 10"),
     "P6": ("decode.py", "--layers 1 --width 64 --max-batch 4 --repeats 3 --backend numpy"),
     "P7": ("ckpt.py", "--mb 2 --repeats 3"),
@@ -38,12 +38,14 @@ BARE = ("P5", "P7", "P8", "C1", "C3", "C4")
 every_project = pytest.mark.parametrize("project", SCRIPTS)
 
 
-def start(script, *words, without=("torch",), folder=None, cwd):
+def start(script, *words, without=("torch",), folder=None, spawn=False, cwd):
     """Run a script as on a machine that lacks some packages; a module of that name that raises ImportError stands in its way."""
     hidden = Path(cwd) / "hidden"
     hidden.mkdir(exist_ok=True)
     for name in without:
         (hidden / f"{name}.py").write_text("raise ImportError\n", encoding="utf-8")
+    if spawn:  # how macOS and Windows start processes
+        (hidden / "sitecustomize.py").write_text("import multiprocessing\n\nmultiprocessing.set_start_method('spawn')\n", encoding="utf-8")
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {
         "PYTHONPATH": str(hidden),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -94,6 +96,16 @@ def test_the_block_goes_into_its_card_and_comes_out_as_a_verdict(project, printe
     assert counted[id](found.values) == len(rows)
     if id == "project-report":
         assert found.values["project"] == project
+
+
+@pytest.mark.parametrize("project", ["P4", "P5", "P8"])
+def test_processes_may_be_spawned(project, tmp_path):
+    script, words = SCRIPTS[project]
+    done = start(script, *words.split(), cwd=tmp_path, spawn=True)
+
+    assert done.returncode == 0
+    assert not done.stderr
+    assert block(done.stdout)
 
 
 @every_project

@@ -169,7 +169,7 @@ def _verdict(measured: bool, alpha: Quantity, b: Quantity, alpha_us: float, b_gb
             f"{told}；造数据用的是 {quantity(alpha_us, 'µs').text} 和 {quantity(b_gb_s, 'GB/s').text}。α 由小消息定，B 由大消息定：缺了哪一段，哪个数就是瞎猜。"
         )
     if worst > PASS:
-        return f"{told}，可有的样本离它 {quantity(100 * worst, '%', 3).text}，过了 20%：这串数不是一条 α–β 线。看图里哪一段离得远，常见的是换了协议，或进程比核多。"
+        return f"{told}，可有的样本离它 {quantity(100 * worst, '%', 3).text}，过了 20%：这串数不是一条 α–β 线。看图里哪一段离得远：换了协议、数组大到出了缓存、进程比核多，都会。分成两段各拟合一次。"
     off = [name for name, got, guess in (("α", alpha.value * 1e6, alpha_us), ("B", b.value / 1e9, b_gb_s)) if _differs(got, guess)]
     if not off:
         return f"{told}，每个样本都在 20% 以内，和预测也对得上：拿这两个数去预测别的大小。"

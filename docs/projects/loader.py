@@ -49,8 +49,8 @@ def worker(tasks, done):
 
 def measure(a, workers, seconds):
     tasks, done, ahead, arrived = [mp.SimpleQueue() for _ in range(workers)], mp.SimpleQueue(), workers * a.prefetch, set()
-    for queue in tasks:
-        mp.Process(target=worker, args=(queue, done), daemon=True).start()
+    staff = [mp.Process(target=worker, args=(queue, done), daemon=True) for queue in tasks]
+    [process.start() for process in staff]
     begun = [done.get() for _ in tasks] and time.perf_counter()  # 都到岗才计时
     for k in range(-ahead, a.batches):
         while k >= 0 and k not in arrived:
@@ -58,9 +58,10 @@ def measure(a, workers, seconds):
         if k + ahead < a.batches:
             tasks[(k + ahead) % workers].put((k + ahead, seconds[k + ahead]))
         time.sleep(a.step_ms / 1e3 if k >= 0 else 0)
-    for queue in tasks:
-        queue.put(None)
-    return a.batches * a.step_ms / 1e3 / (time.perf_counter() - begun)
+    took = time.perf_counter() - begun
+    [queue.put(None) for queue in tasks]
+    [process.join() for process in staff]
+    return a.batches * a.step_ms / 1e3 / took
 
 
 def main():

@@ -63,6 +63,8 @@ def main():
         start = time.perf_counter()
         gate.wait()
         took.append(time.perf_counter() - start)
+    for process in stages:
+        process.join()
     rows = []
     for k, (schedule, m) in enumerate(runs):
         each = seconds["F"] + seconds["B"]
