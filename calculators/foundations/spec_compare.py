@@ -52,10 +52,10 @@ def _chart(run: Run, *, gpu_a: Accelerator, gpu_b: Accelerator, **_: object) -> 
         Output("ridge_b_flop_per_byte", "乙的拐点", "FLOP/B"),
         Output("speed_ratio", "速度，乙 ÷ 甲", "×", main=True),
         Output("value_ratio", "每块钱，乙 ÷ 甲", "×", main=True),
-        Output("cost_per_eflop_a", "甲：每 EFLOP", "$/EFLOP"),
-        Output("cost_per_eflop_b", "乙：每 EFLOP", "$/EFLOP"),
-        Output("cost_per_pb_a", "甲：每搬 1 PB", "$/PB"),
-        Output("cost_per_pb_b", "乙：每搬 1 PB", "$/PB"),
+        Output("cost_per_eflop_a", "甲，每 EFLOP", "$/EFLOP"),
+        Output("cost_per_eflop_b", "乙，每 EFLOP", "$/EFLOP"),
+        Output("cost_per_pb_a", "甲，每搬 1 PB", "$/PB"),
+        Output("cost_per_pb_b", "乙，每搬 1 PB", "$/PB"),
     ),
     chart=_chart,
     formula=(
@@ -83,8 +83,8 @@ def spec_compare(*, gpu_a: Accelerator, gpu_b: Accelerator, price_a: float, pric
     speed = bandwidth_ratio if workload in BANDWIDTH_BOUND else peak_ratio
     value = w.line("每块钱，乙 ÷ 甲", speed * prices[0] / prices[1], "×")
     hour = quantity(HOUR)
-    eflop = [w.line(f"{who}：每 EFLOP", price / hour / peak, "$/EFLOP") for who, price, peak in zip("甲乙", prices, peaks, strict=True)]
-    moved = [w.line(f"{who}：每搬 1 PB", price / hour / bandwidth, "$/PB") for who, price, bandwidth in zip("甲乙", prices, bandwidths, strict=True)]
+    eflop = [w.line(f"{who}，每 EFLOP", price / hour / peak, "$/EFLOP") for who, price, peak in zip("甲乙", prices, peaks, strict=True)]
+    moved = [w.line(f"{who}，每搬 1 PB", price / hour / bandwidth, "$/PB") for who, price, bandwidth in zip("甲乙", prices, bandwidths, strict=True)]
     return Result(
         values={
             "peak_ratio": peak_ratio, "bandwidth_ratio": bandwidth_ratio, "ridge_a_flop_per_byte": ridges[0], "ridge_b_flop_per_byte": ridges[1],
