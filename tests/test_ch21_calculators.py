@@ -405,6 +405,7 @@ def test_lab_admits_too_few_samples():
         r = run("failure-lab", query)
         assert r.values["agrees"] is None, query
         assert "样本太少" in r.verdict
+    assert "一段也没存成" in run("failure-lab", "mtti_h=0.1 delta_s=3600 tau_min=10000").verdict
 
 
 def test_lab_is_quick():

@@ -153,7 +153,7 @@ def checkpoint_interval(*, mtti_h: float, delta_s: float, restart_s: float, tau_
 def _verdict(tau: Quantity, share: float, at_best: float, best: float, delta: float, restart: float, mtti: float) -> str:
     if at_best < HOPELESS:
         return "断得太勤，真在训练的时间不到 1%：先让故障少下来，或者让一次重启短过平均中断间隔。"
-    head = f"每 {tau.text}存一次，真在训练的时间是 {_percent(share)}。"
+    head = f"每 {_span(tau.value)}存一次，真在训练的时间是 {_percent(share)}。"
     if at_best - share > NEAR:
         return head + f"{'太勤' if tau.value < best else '太懒'}了：改成 {_span(best)}一次，能到 {_percent(at_best)}。"
     if at_best > 0.99:

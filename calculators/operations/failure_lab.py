@@ -272,6 +272,8 @@ def _comparable(s: Setting, tau: float, runs: int, played: Played) -> bool:
 def _verdict(played: Played, exact: float, agrees: bool | None, runs: int) -> str:
     spread = f"最倒霉的一次 {_percent(min(played.shares))}，最走运的 {_percent(max(played.shares))}"
     head = f"平均断 {format_number(played.breaks / runs, digits=3)} 回，真在训练的时间 {_percent(played.mean)}"
+    if played.mean == 0:
+        return f"平均断 {format_number(played.breaks / runs, digits=3)} 回，一段也没存成，样本太少：间隔加存盘要比平均中断间隔短得多。"
     if agrees is None:
         return f"{head}；样本太少，比不出公式对不对：多跑几次、几天，或者把间隔调短。"
     if agrees:
