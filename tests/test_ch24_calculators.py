@@ -174,6 +174,7 @@ class TestFitAlphaBeta:
             ("1000,1; 1000,2", "两种大小"),
             ("1000,0; 2000,1", "seconds"),
             ("0,1; 2000,1", "bytes"),
+            ("1e3,1e-300; 1e9,1e-299", "seconds"),
             ("1000; 2000,1", "2 个数"),
             ("a,b; c,d", "必须是数字"),
             ("flops,bytes,seconds; 1,2,3", "从实测点画 Roofline"),
@@ -224,6 +225,8 @@ class TestRooflineFromSamples:
             ("0,1,1; 0,2,1", "没有一个做了运算"),
             ("0,0,1", "不能都是 0"),
             ("1,0,1", "有运算没有字节"),
+            ("1,1e-300,1", "不小于 1"),
+            ("1,1,1e-300", "seconds"),
             ("1,1", "3 个数"),
             ("bytes,seconds; 1,2", "从测量拟合 α–β"),
             ("#", "没有一行数"),
@@ -289,6 +292,7 @@ class TestProjectReport:
             ("P6,x,time,s,0.1,,1,1,1", "至少要 3 次"),
             ("P6,x,time,s,0.1,,1,1,nan,1", "measured"),
             ("P6,,time,s,0.1,,1,1,1,1", "item"),
+            ("P6,x,time,s,0.1,,1e-300,1,1,1", "predicted"),
             ("P6,x,time,1234567890123,0.1,,1,1,1,1", "unit"),
             ("bytes,seconds; 1,2", "从测量拟合 α–β"),
             ("flops,bytes,seconds; 1,2,3", "从实测点画 Roofline"),
@@ -304,6 +308,15 @@ class TestProjectReport:
         assert run("project-report", csv="P2,a,bytes,MB,0.05,,100,101").values["passed"] == 1
         assert run("project-report", csv="C1,a,time,天,0.05,,100,101").values["passed"] == 1
 
+    @SETTINGS
+    @given(st.floats(1e-20, 1e20), st.lists(st.floats(1e-20, 1e20), min_size=3, max_size=6), st.floats(0, 2), st.sampled_from(["time", "throughput", "bytes"]))
+    def test_any_numbers_give_a_verdict_and_a_chart(self, predicted, measured, tolerance, kind):
+        row = f"P6,x,{kind},s,{tolerance!r},gb_s=1e-20,{predicted!r}," + ",".join(map(repr, measured))
+        found = run("project-report", csv=row)
+
+        assert found.verdict
+        assert load("project-report").charts(found)
+
     @pytest.mark.parametrize("project", PROJECTS)
     @pytest.mark.parametrize("worse", [True, False])
     def test_every_project_says_where_to_look(self, project, worse):
@@ -317,6 +330,22 @@ class TestProjectReport:
         assert isinstance(chart, BarChart)
         assert chart.limits[0].x == 1
         assert set(LEVERS)
+
+
+def test_figures_to_quote():
+    """The chapter's "Figures to quote": the small GPT, the example CPU, the lower bound of C1."""
+    body = 12 * 8 * 512**2 + 8192 * 512
+    each = run("mfu-from-log", model="custom", N=body, L=8, heads=8, head_dim=64, seq=512).values["gflop_per_token"]
+
+    assert body + 8192 * 512 == 33_554_432
+    assert body == 29_360_128
+    assert each == pytest.approx(0.201, abs=5e-4)
+    assert 0.3 * 989e3 / each == pytest.approx(1.47e6, rel=5e-3)
+    assert 0.3 * run("roofline-from-samples").values["max_gflop_s"] / each == pytest.approx(52, abs=0.5)
+    assert run("train-cost", model="llama-3-70b", tokens=1e12, n_gpus=64, mfu=0.5, goodput=1).values["days"] == pytest.approx(154.8, abs=0.05)
+    assert run("pp-gantt", pp=4, microbatches=8, t_f=20, t_b=40).values["makespan_units"] == 660
+    for workers, share in ((2, 38), (4, 70), (6, 94), (8, 99)):
+        assert run("dataloader-lab", t_batch=0.1, t_step=0.02, workers=workers).values["gpu_util_pct"] == pytest.approx(share, abs=1)
 
 
 def test_the_experiment_is_quick():

@@ -11,6 +11,8 @@ import re
 from calculators.core.errors import Refusal, refuse
 from calculators.core.numbers import NotANumber, format_number, parse_number
 
+SHORTEST = 1e-12
+"""Seconds; nothing is measured in less."""
 BEGIN, END = "# CSV 开始", "# CSV 结束"
 CARDS = {
     "flops,bytes,seconds": "从实测点画 Roofline",
@@ -53,14 +55,14 @@ def numbers_of(field: str, cells: list[str], names: tuple[str, ...], where: str)
     return tuple(number_of(field, cell, f"{where}的 {name}") for cell, name in zip(cells, names, strict=True))
 
 
-def number_of(field: str, cell: str, what: str, low: float = 0.0, high: float = 1e30, *, open: bool = False) -> float:
-    """A number from ``low`` (excluded when ``open``) to ``high``.  Raises Refusal."""
+def number_of(field: str, cell: str, what: str, low: float = 0.0, high: float = 1e30) -> float:
+    """A number from ``low`` to ``high``.  Raises Refusal."""
     try:
         value = parse_number(cell)
     except NotANumber as error:
         raise refuse(field, f"{what}{error}", f"「{cell[:40]}」") from None
-    if not low <= value <= high or (open and value == low):
-        rule = f"必须大于 {format_number(low)}" if value <= low else f"不能大于 {format_number(high)}"
+    if not low <= value <= high:
+        rule = ("必须大于 0" if value <= 0 else f"不能小于 {format_number(low)}") if value < low else f"不能大于 {format_number(high)}"
         raise refuse(field, f"{what}{rule}", f"「{cell[:40]}」")
     return value
 

@@ -13,7 +13,7 @@ from calculators.core.numbers import format_number
 from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.collectives import allreduce_factor, half_speed_bytes, ring_allreduce
 from calculators.formulas.measurement import fit_alpha_beta as least_squares
-from calculators.operations._samples import number_of, numbers_of, read_rows, remark
+from calculators.operations._samples import SHORTEST, number_of, numbers_of, read_rows, remark
 
 COLUMNS = ("bytes", "seconds")
 SIZES = tuple(10 ** (3 + 0.6 * i) for i in range(11))
@@ -142,8 +142,8 @@ def _read(samples: str) -> tuple[tuple[float, float], ...]:
     points = []
     for k, cells in enumerate(read_rows("samples", samples, ",".join(COLUMNS), MOST), 1):
         size, seconds = numbers_of("samples", cells, COLUMNS, f"第 {k} 行")
-        number_of("samples", cells[1], f"第 {k} 行的 seconds", 0, 1e7, open=True)
-        number_of("samples", cells[0], f"第 {k} 行的 bytes", 0, 1e15, open=True)
+        number_of("samples", cells[1], f"第 {k} 行的 seconds", SHORTEST, 1e7)
+        number_of("samples", cells[0], f"第 {k} 行的 bytes", 1, 1e15)
         points.append((size, seconds))
     if len({s for s, _ in points}) < 2:
         raise refuse("samples", "样本至少要有两种大小", f"{len(points)} 行", "小消息看 α，大消息看 B，各来几个")

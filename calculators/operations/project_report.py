@@ -21,6 +21,8 @@ RECOMPUTED = {"C1": "方案书", "C3": "印的数"}
 FIXED = 7
 """Cells of a row before the measured values."""
 MOST = 100
+TINY, HUGE = 1e-20, 1e20
+"""Limits of every number, so that a ratio of two stays finite."""
 SHOWN = 12
 """Bars and worked lines: the worst rows, no more than a phone shows."""
 DEFAULT = (
@@ -160,12 +162,12 @@ def _item(k: int, cells: list[str]) -> Item:
     if len(unit) > 12:
         raise refuse("csv", f"{where}的 unit 最多 12 个字符", f"「{unit[:20]}」")
     lever, assumed = _lever(where, given)
-    measured = tuple(number_of("csv", c, f"{where}的 measured", 0, 1e20, open=True) for c in cells[FIXED:] if c)
+    measured = tuple(number_of("csv", c, f"{where}的 measured", TINY, HUGE) for c in cells[FIXED:] if c)
     if len(measured) < (1 if kind == "bytes" or project in RECOMPUTED else 3):
         raise refuse("csv", f"{where}的 measured 至少要 3 次", f"{len(measured)} 次", "多测几次再贴")
     return Item(
         project, name, kind, unit, number_of("csv", tolerance, f"{where}的 tolerance", 0, 2), lever, assumed,
-        number_of("csv", cells[6], f"{where}的 predicted", 0, 1e20, open=True), measured,
+        number_of("csv", cells[6], f"{where}的 predicted", TINY, HUGE), measured,
     )  # fmt: skip
 
 
@@ -176,7 +178,7 @@ def _lever(where: str, given: str) -> tuple[Lever | None, float]:
     name, _, value = given.partition("=")
     if name not in LEVERS:
         raise refuse("csv", f"{where}的 input 不认识", f"「{name[:20]}」", f"可取 {'、'.join(LEVERS)}，或空着")
-    return LEVERS[name], number_of("csv", value, f"{where}的 {name}", 0, 1e20, open=True)
+    return LEVERS[name], number_of("csv", value, f"{where}的 {name}", TINY, HUGE)
 
 
 def _row(item: Item) -> Row:

@@ -11,7 +11,7 @@ from calculators.core.inputs import number, text
 from calculators.core.numbers import format_number
 from calculators.core.worked import Quantity, Worked, quantity
 from calculators.formulas.roofline import arithmetic_intensity, attainable, ridge
-from calculators.operations._samples import number_of, numbers_of, read_rows
+from calculators.operations._samples import SHORTEST, number_of, numbers_of, read_rows
 
 COLUMNS = ("flops", "bytes", "seconds")
 DEFAULT = "2.147483648e9,1.2582912e7,0.116; 1.7179869184e10,5.0331648e7,0.488; 1.34217728e8,2.68435456e8,0.04474; 0,5.36870912e8,0.0603"
@@ -128,7 +128,11 @@ def _read(samples: str) -> tuple[Sample, ...]:
     found = []
     for k, cells in enumerate(read_rows("samples", samples, ",".join(COLUMNS), MOST), 1):
         flops, moved, seconds = numbers_of("samples", cells, COLUMNS, f"第 {k} 行")
-        number_of("samples", cells[2], f"第 {k} 行的 seconds", 0, 1e9, open=True)
+        number_of("samples", cells[2], f"第 {k} 行的 seconds", SHORTEST, 1e9)
+        if 0 < flops < 1 or 0 < moved < 1:
+            raise refuse(
+                "samples", f"第 {k} 行的 flops、bytes 要么是 0，要么不小于 1", format_number(flops if 0 < flops < 1 else moved), "单位是次和字节，不是 G"
+            )
         if moved == 0 and flops > 0:
             raise refuse("samples", f"第 {k} 行有运算没有字节", format_number(flops), "输入和输出至少要进出一次内存")
         if moved == 0:
