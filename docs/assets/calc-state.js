@@ -4,6 +4,7 @@
   if (globalThis.aiInfraState) return; // a theme may run the script again
   const PREFIX = "aiinfra.v1.";
   const MOST_PARAMETERS = 60;
+  const NATIVE_WORKER = globalThis.Worker; // on file:// the theme's shim puts another in its place
 
   // Where storage is blocked the theme's own scripts would stop: they, and we, get a memory that lasts as long as the page.
   let forgetful = false;
@@ -60,6 +61,19 @@
     return element;
   }
 
+  // A script of ours that is missing or damaged: said once, under the title.  The text and the printed answers stand.
+  const broken = new Set();
+  function note({ target, filename }) {
+    const [, name] = /\/((?:calc[\w-]*|book|reading)\.js)/.exec(target?.src || filename || "") ?? [];
+    if (name) broken.add(name);
+  }
+  addEventListener("error", note, true);
+  addEventListener("load", () => {
+    removeEventListener("error", note, true);
+    const textContent = `${[...broken].join("、")} 没有正常载入，有的按钮不能用，正文和答案照旧。请刷新；还不行，请关掉拦截插件或者换个网络。`;
+    if (broken.size) document.querySelector("article h1")?.after(make("p", { className: "book-broken", role: "alert", textContent }));
+  });
+
   // --- links: ?calc=ID~N&i.NAME=value, where + is a plus ---
   const clip = (text) => (text.length > 30 ? `${text.slice(0, 30)}…` : text);
 
@@ -85,5 +99,5 @@
     return link;
   }
 
-  globalThis.aiInfraState = { everything, make, replaceAll, clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), MOST_PARAMETERS };
+  globalThis.aiInfraState = { everything, make, replaceAll, clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), NATIVE_WORKER, MOST_PARAMETERS };
 })();

@@ -24,7 +24,7 @@
   }
 
   // The text of a config.json in a model field: an option that the page did not have (calc-mine.js).
-  const isPasted = (control, text) => control.dataset.pastes !== undefined && globalThis.aiInfraMine.isConfig(text);
+  const isPasted = (control, text) => control.dataset.pastes !== undefined && globalThis.aiInfraMine?.isConfig(text);
 
   function write(control, text) {
     if (control.type === "checkbox") control.checked = text === "true";

@@ -27,7 +27,7 @@ SETTLED = """([id, before]) => {
 
 def cards(page: Page) -> list[Locator]:
     """Every card of the page, once it is alive."""
-    page.wait_for_function("[...document.querySelectorAll('calc-card')].every(c => !c.querySelector('.calc-fields').disabled)")
+    page.wait_for_function("() => [...document.querySelectorAll('calc-card')].every(c => !c.querySelector('.calc-fields').disabled)")
     return page.locator("calc-card").all()
 
 

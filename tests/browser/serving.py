@@ -24,6 +24,10 @@ class Fault:
     type: str = ""
     damage: bool = False
     hang: bool = False
+    page: bytes = b""
+    """Sent instead of the file, as by a proxy's page."""
+    before: bytes = b""
+    """Put in front of a script: what another browser or machine would do there."""
 
 
 @dataclass
@@ -94,6 +98,9 @@ class SiteServer:
         body = file.read_bytes() if status == 200 else b"<!doctype html><title>no</title>"
         if file.name == "sitemap.xml":  # a site built for another address: instant navigation compares them
             body = re.sub(rb"<loc>[^<]*/", b"<loc>" + self.url.encode(), body)
+        if fault.page:
+            body = fault.page
+        body = fault.before + body
         if fault.damage:
             body = body[:200] + bytes(b ^ 0x55 for b in body[200:400]) + body[400:]
         request.send_response(status)

@@ -412,7 +412,7 @@ def go(page: Page, name: str) -> None:
         }).click()""",
         name,
     )
-    page.wait_for_function(f"!location.pathname.endsWith({json.dumps(PAGE)})")
-    page.wait_for_function(f"!document.querySelector('calc-card[data-id={ID}]')")
+    page.wait_for_function(f"() => !location.pathname.endsWith({json.dumps(PAGE)})")
+    page.wait_for_function(f"() => !document.querySelector('calc-card[data-id={ID}]')")
     cards(page)
     assert page.evaluate("globalThis.samePage === true"), "this was a full load, not instant navigation"
