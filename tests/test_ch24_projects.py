@@ -265,3 +265,20 @@ def test_the_root_of_a_star_carries_n_times_the_bytes(printed):
     moved = [float(x) for x in re.findall(r"卡 0 收发 ([\d.]+) MB", printed("C2"))]
 
     assert moved[0] / (moved[1] / 2) == pytest.approx(3)  # n; a card of the ring sends while it receives, so half of its bytes take the time
+
+
+def test_the_page_quotes_what_the_script_prints(tmp_path):
+    """The rows of C3's card on the page are the script's own."""
+    page = (FOLDER.parent / "24-projects.md").read_text(encoding="utf-8")
+    quoted = re.search(r'csv="(C3[^"]*)"', page)
+    assert quoted
+    printed_rows = block(start("paper_table.py", "--table", "llama3", cwd=tmp_path).stdout).splitlines()
+
+    assert set(quoted[1].split("; ")) <= set(printed_rows)
+
+
+def test_the_page_offers_every_file():
+    page = (FOLDER.parent / "24-projects.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(projects/([\w./]+)\)", page))
+
+    assert linked == {p.relative_to(FOLDER).as_posix() for pattern in ("*.py", "tables/*.csv") for p in FOLDER.glob(pattern)}
