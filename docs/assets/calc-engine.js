@@ -19,7 +19,7 @@
   let worker = null;
   let ready = false;
   let retried = false; // one restart for each failure
-  let plain = false; // a snapshot that did not come up is not tried again
+  let plain = false; // once a machine put back from a snapshot has failed
   let current = null; // the job in the worker: {card, n, needs, request}; card is null once nobody waits for it
   let timer = 0;
   let jobs = 0;
@@ -28,6 +28,7 @@
   const waiting = new Map(); // card → its latest request
 
   const book = () => globalThis.aiInfraBook;
+  const onFile = () => location.protocol === "file:" && !globalThis.aiInfraOffline; // the offline edition brings its own
   const limit = (name, usual) => book()?.limits?.[name] ?? usual; // tests shorten them
 
   function arm(ms, late) {
@@ -39,12 +40,12 @@
   function packed() {
     const [mine] = performance.getEntriesByName(`${ASSETS}calc-engine.js`);
     const asItIs = mine?.decodedBodySize > 0 && mine.encodedBodySize === mine.decodedBodySize;
-    return asItIs && typeof DecompressionStream === "function" ? book().pyodide.wasm : "";
+    return (asItIs || globalThis.aiInfraOffline) && typeof DecompressionStream === "function" ? book().pyodide.wasm : "";
   }
 
   function start(needs) {
     if (worker) return;
-    if (location.protocol === "file:") return fail(ON_FILE);
+    if (onFile()) return fail(ON_FILE);
     if (!book()) return fail(NO_BOOK);
     const { bundle, pyodide, version } = book();
     let modules = false;
@@ -55,7 +56,7 @@
       },
     };
     try {
-      worker = new Worker(`${ASSETS}calc-worker.mjs?v=${version}`, options);
+      worker = new (globalThis.aiInfraOffline ?? Worker)(`${ASSETS}calc-worker.mjs?v=${version}`, options);
     } catch {
       return fail(NO_WORKER);
     }
@@ -73,7 +74,7 @@
       if (text) fail(text);
       else restart(`计算停下了（${event.message || "Worker 出错"}）`);
     };
-    worker.postMessage(JSON.stringify({ do: "boot", assets: `${ASSETS}generated/`, book: { bundle, pyodide }, packed: packed(), plain, needs }));
+    worker.postMessage(JSON.stringify({ do: "boot", assets: `${ASSETS}generated/`, book: { bundle, pyodide }, packed: packed(), plain: plain || !pyodide.snapshot, needs }));
     arm(limit("bootMs", BOOT_MS), BOOT_LATE);
   }
 
@@ -104,7 +105,11 @@
     },
     reply: ({ n, reply }) => finish(n, (card, last) => card.answer(JSON.parse(reply), last)),
     refused: ({ n, text }) => finish(n, (card) => card.trouble(text + KEPT)),
-    failed: ({ text }) => (ready ? restart(text) : fail(text)),
+    failed({ text }) {
+      if (!ready && (plain || !book().pyodide.snapshot)) return fail(text);
+      plain = true;
+      restart(text);
+    },
   };
 
   function pump() {
@@ -170,11 +175,12 @@
 
   // The browser's own low-priority fetch; the worker then finds the files in the cache.
   function prefetch() {
-    if (prefetched || worker || !book() || location.protocol === "file:" || navigator.connection?.saveData) return;
+    if (prefetched || worker || !book() || globalThis.aiInfraOffline || onFile() || navigator.connection?.saveData) return;
     prefetched = true;
     const { bundle, pyodide } = book();
     const [loader, machine, wasm] = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm"].map((name) => pyodide.folder + name);
-    for (const path of [packed() || wasm, machine, loader, ...(pyodide.snapshot ? [pyodide.snapshot] : [pyodide.stdlib, bundle])]) {
+    const { snapshot, cut, stdlib } = pyodide;
+    for (const path of [machine, loader, ...(snapshot ? [cut, snapshot] : [packed() || wasm, stdlib, bundle])]) {
       const link = document.createElement("link");
       Object.assign(link, { rel: "prefetch", href: `${ASSETS}generated/${path}` });
       document.head.append(link);
