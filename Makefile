@@ -5,13 +5,17 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 SITE_URL ?= http://127.0.0.1:8000/
 
-.PHONY: serve build test browser-test check bench clean
+.PHONY: serve build offline test check bench clean
 
 serve: $(STAMP)
 	$(PY) -m calculators serve
 
 build: $(STAMP)
 	$(PY) -m calculators build --site-url "$(SITE_URL)"
+
+# the whole book in one archive; its calculators run from file://
+offline: build
+	$(PY) -m calculators offline
 
 test: $(STAMP)
 	$(PY) tests/browser/find_chromium.py

@@ -1,4 +1,4 @@
-"""The same engine in a terminal: ``list``, ``run``, ``figures``, ``build``, ``serve``."""
+"""The same engine in a terminal: ``list``, ``run``, ``figures``, ``build``, ``offline``, ``serve``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def main(arguments: list[str]) -> int:
     building = commands.add_parser("build", help="取运行时、打包、生成网站")
     building.add_argument("--site-dir", default="site")
     building.add_argument("--site-url", default=None, help="网站最终的地址；决定即时导航能否生效")
+    packing = commands.add_parser("offline", help="把生成好的网站装进一个压缩包：解开后双击就能读、能算")
+    packing.add_argument("--site-dir", default="site")
+    packing.add_argument("--out", default="build/ai-infra-book.zip")
     serving = commands.add_parser("serve", help="在本机预览")
     serving.add_argument("--address", default="127.0.0.1:8000")
     options = parser.parse_args(_help_for_calculator(arguments))
@@ -188,10 +191,22 @@ def _build(options: argparse.Namespace) -> int:
     return build(options.site_dir, options.site_url)
 
 
+def _offline(options: argparse.Namespace) -> int:
+    from calculators.site.offline import OfflineError, write_offline
+
+    try:
+        size = write_offline(Path(options.site_dir), Path(options.out))
+    except OfflineError as error:
+        print(error, file=sys.stderr)
+        return EXIT_FAILED
+    print(f"{options.out}：{size / 1e6:.1f} MB，解开后双击里面的 index.html")
+    return EXIT_OK
+
+
 def _serve(options: argparse.Namespace) -> int:
     from calculators.site.build import serve
 
     return serve(options.address)
 
 
-COMMANDS = {"list": _list, "run": _run, "figures": _figures, "build": _build, "serve": _serve}
+COMMANDS = {"list": _list, "run": _run, "figures": _figures, "build": _build, "offline": _offline, "serve": _serve}
