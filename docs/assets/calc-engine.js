@@ -13,7 +13,8 @@
   const TOO_OLD = "这个浏览器太旧，不能在页面里运行 Python：请用新版的 Chrome、Edge、Firefox 或 Safari（16.4 以上）";
   const NO_BOOK = "assets/generated/book.js 没有载入：请刷新，或请站长检查这个文件";
   const NO_WORKER = "浏览器不让页面启动 Worker：请检查隐私设置或插件";
-  const BOOT_LATE = "Python 启动超时：可能是网络太慢，或者有文件被拦住了";
+  const DAMAGED = "calc-worker.mjs 的内容不对：请清除浏览器缓存后刷新，或请站长重新上传这个文件";
+  const BOOT_LATE = "Python 启动超时：可能是网络太慢，或者有文件被拦住了，请换个网络再试";
   const RUN_LATE = "这组输入算得太久，已经停下：把数改小一些再试";
 
   let worker = null;
@@ -69,7 +70,7 @@
     };
     worker.onerror = async (event) => {
       event.preventDefault();
-      const text = ready || event.message ? "" : await whyNotLoaded();
+      const text = ready ? "" : /SyntaxError/.test(event.message) ? DAMAGED : event.message ? "" : await whyNotLoaded();
       if (worker !== started) return;
       if (text) fail(text);
       else restart(`计算停下了（${event.message || "Worker 出错"}）`);
@@ -82,12 +83,12 @@
     try {
       const answer = await fetch(`${ASSETS}calc-worker.mjs`, { method: "HEAD" });
       const type = answer.headers.get("content-type") || "空";
-      if (!answer.ok) return `calc-worker.mjs 下载不到：服务器回答 ${answer.status}`;
+      if (!answer.ok) return `calc-worker.mjs 下载不到（服务器回答 ${answer.status}）：请刷新，或请站长检查这个文件`;
       if (!type.includes("javascript")) return `calc-worker.mjs 的类型是 ${type}：请站长把 .mjs 设成 text/javascript`;
     } catch {
-      return "calc-worker.mjs 下载不到：网络断了，或者被拦住了";
+      return "calc-worker.mjs 下载不到：网络断了或者被拦住了，请检查网络和插件";
     }
-    return "calc-worker.mjs 没能启动：可能被安全策略（worker-src）或浏览器插件拦住了";
+    return "calc-worker.mjs 没能启动：可能被安全策略（worker-src）或浏览器插件拦住了，请关掉插件或告诉站长";
   }
 
   const HEARD = {

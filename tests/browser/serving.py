@@ -102,7 +102,8 @@ class SiteServer:
             body = fault.page
         body = fault.before + body
         if fault.damage:
-            body = body[:200] + bytes(b ^ 0x55 for b in body[200:400]) + body[400:]
+            half = len(body) // 2  # behind any comment
+            body = body[:half] + bytes(b ^ 0x55 for b in body[half : half + 200]) + body[half + 200 :]
         request.send_response(status)
         request.send_header("Content-Type", fault.type or (TYPES.get(file.suffix, "application/octet-stream") if status == 200 else "text/html"))
         request.send_header("Content-Length", str(len(body)))

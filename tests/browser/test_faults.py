@@ -28,7 +28,7 @@ def strange(new_context: Callable[..., BrowserContext], server: SiteServer) -> C
 
 
 def fails(card: Locator, *parts: str) -> None:
-    """A change ends in one sentence with these parts, and the answer on the page is the printed one."""
+    """A change ends in one sentence with these parts; the printed answer and what was typed stay."""
     before = outputs(card)
     change(card, "hbm_tbs", "6")
     settle(card)
@@ -38,8 +38,10 @@ def fails(card: Locator, *parts: str) -> None:
     assert said.endswith(KEPT), said
     assert "\n" not in said
     assert outputs(card) == before == expected(**given(card))
+    expect(card.locator("[name=hbm_tbs]")).to_have_value("6")
 
 
+PROXY = "<!doctype html><title>请先登录</title>".encode()
 NO_SNAPSHOT = {"/snapshot-": Fault(status=404)}
 FAULTS = {
     "wasm is missing": ({"/wasm-": Fault(status=404), "pyodide.asm.wasm": Fault(status=404)}, ("pyodide.asm.wasm", "404")),
@@ -49,9 +51,15 @@ FAULTS = {
     "bundle is missing": (NO_SNAPSHOT | {"/calculators-": Fault(status=404)}, ("calculators-", "404")),
     "bundle is damaged": (NO_SNAPSHOT | {"/calculators-": Fault(damage=True)}, ("calculators-", "内容不对")),
     "loader is missing": ({"pyodide.mjs": Fault(status=404)}, ("pyodide.mjs", "404")),
+    "loader is damaged": ({"pyodide.mjs": Fault(damage=True)}, ("pyodide.mjs", "内容不对")),
+    "machine's script is missing": ({"pyodide.asm.mjs": Fault(status=404)}, ("pyodide.asm.mjs", "404")),
+    "machine's script is damaged": ({"pyodide.asm.mjs": Fault(damage=True)}, ("pyodide.asm.mjs", "内容不对")),
+    "a proxy's page instead": (NO_SNAPSHOT | {"/calculators-": Fault(page=PROXY, type="text/html")}, ("calculators-", "内容不对")),
     "loader has a wrong type": ({"pyodide.asm.mjs": Fault(type="text/plain")}, ("pyodide.asm.mjs", "text/javascript")),
     "server breaks": ({"wasm": Fault(status=503)}, ("pyodide.asm.wasm", "503")),
     "engine is missing": ({"calc-engine.js": Fault(status=404)}, ("calc-engine.js",)),
+    "book is missing": ({"book.js": Fault(status=404)}, ("book.js",)),
+    "worker is damaged": ({"calc-worker.mjs": Fault(damage=True)}, ("calc-worker.mjs",)),
     "worker is missing": ({"calc-worker.mjs": Fault(status=404)}, ("calc-worker.mjs", "404")),
     "worker has a wrong type": ({"calc-worker.mjs": Fault(type="application/octet-stream")}, ("calc-worker.mjs", "text/javascript")),
 }
@@ -138,15 +146,21 @@ def test_files_that_never_arrive(strange: Callable[..., Locator], server: SiteSe
     server.release()
 
 
-def test_package_that_is_missing_leaves_other_cards_alive(strange: Callable[..., Locator], server: SiteServer) -> None:
-    server.faults["numpy-"] = Fault(status=404)
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [(Fault(status=403), "403"), (Fault(damage=True), "内容不对"), (Fault(page=PROXY, type="text/html"), "内容不对")],
+    ids=["refused", "damaged", "replaced"],
+)
+def test_package_that_does_not_arrive_leaves_other_cards_alive(strange: Callable[..., Locator], server: SiteServer, fault: Fault, part: str) -> None:
+    """Proxies refuse ``.whl``, or answer with a page of their own."""
+    server.faults["numpy-"] = fault
     card = strange()
     numeric = put_card(card.page, "bandwidth-here")
     card.page.evaluate("aiInfraBook.limits = { runMs: 60000 }")  # a busy test machine is no reader's
     change(numeric, "mat_n", "512")
     settle(numeric)
     assert "numpy-2" in status(numeric)
-    assert "404" in status(numeric)
+    assert part in status(numeric)
 
     change(card, "hbm_tbs", "6")
     settle(card)
@@ -181,12 +195,6 @@ def test_old_browser(strange: Callable[..., Locator]) -> None:
 
 def test_workers_forbidden(strange: Callable[..., Locator]) -> None:
     fails(strange("globalThis.Worker = class { constructor() { throw new DOMException('no', 'SecurityError'); } }"), "Worker", "隐私设置")
-
-
-def test_book_is_missing(strange: Callable[..., Locator], server: SiteServer) -> None:
-    server.faults["book.js"] = Fault(status=404)
-
-    fails(strange(), "book.js")
 
 
 def test_storage_is_blocked(strange: Callable[..., Locator]) -> None:
