@@ -25,6 +25,7 @@ check: $(STAMP)
 	$(PY) -m ruff format --check calculators tests
 	$(PY) -m ruff check calculators tests
 	$(PY) -m mypy
+	@if command -v uv >/dev/null 2>&1; then uv pip check --quiet --python $(PY); else $(PY) -m pip check; fi
 	$(PY) -m calculators figures
 
 bench: $(STAMP)

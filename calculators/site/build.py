@@ -10,6 +10,7 @@ from pathlib import Path
 from calculators.catalog.hardware import accelerators
 from calculators.catalog.models import models
 from calculators.site.bundle import write_assets
+from calculators.site.policy import policy
 from calculators.site.reading import write_reading
 from calculators.site.runtime import FetchError
 
@@ -17,10 +18,14 @@ DOCS = Path("docs")
 
 
 def build(site_dir: str, site_url: str | None) -> int:
-    """A strict build; returns MkDocs' exit code."""
+    """A strict build; prints the policy to serve the site under, and returns MkDocs' exit code."""
     if not _prepare():
         return 1
-    return subprocess.call([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(Path(site_dir).resolve())], env=_environment(site_url))
+    site = Path(site_dir).resolve()
+    code = subprocess.call([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)], env=_environment(site_url))
+    if code == 0:
+        print(f"站点在 {site_dir}。部署（.github/DEPLOY.md）时可以带上这条策略：\nContent-Security-Policy: {policy(site)}")
+    return code
 
 
 def serve(address: str) -> int:
