@@ -19,7 +19,7 @@ from calculators.site.runtime import file_sha256, manifest, replace_file
 PACKAGE = Path(__file__).parents[1]
 _NOT_FOR_BROWSERS = ("site", "__main__.py")
 _DATE = (1980, 1, 1, 0, 0, 0)
-_OURS = ("calculators-*.zip", "stdlib-*.zip", "snapshot-*.bin", "wasm-*.bin", "pyodide-*/*", "iframe-worker*")
+_OURS = ("calculators-*.zip", "stdlib-*.zip", "snapshot-*.bin", "shelf-*.bin", "wasm-*.bin", "pyodide-*/*", "pyodide-*/*/*", "iframe-worker*")
 """What this module may delete in the folder: files of these shapes that the present build does not use."""
 
 
@@ -38,14 +38,18 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     """Bring ``docs_dir/assets/generated`` up to date; ``extra`` is merged into ``book.js``.  Raises FetchError."""
     folder = docs_dir / "assets" / "generated"
     pinned = manifest()
-    missing = runtime.fetch(folder)
+    missing = runtime.fetch(folder, in_cache=pinned.lock_packages)
     plain = f"{pinned.folder}/python_stdlib.zip"
     compiled = precompile.compiled_stdlib(folder / pinned.folder)
     stdlib = _write_named(folder, "stdlib", ".zip", compiled) if compiled else plain
     wasm = _write_packed(folder, folder / pinned.folder)
-    bundle, snapshot = _write_bundle(folder, folder / pinned.folder, compiled)
-    files = [f.path for f in pinned.files if f not in missing]
-    used = {*files, bundle, stdlib, wasm, *([snapshot] if snapshot else [])}
+    wheels = _write_wheels(folder / pinned.folder)
+    runtime.fetch(folder, in_cache=wheels)
+    bundle, *kept = _write_bundle(folder, folder / pinned.folder, compiled)
+    snapshot, cut = kept[:2] or ("", "")
+    replaced = {pinned.wheel(name) for name in wheels}
+    files = [f.path for f in pinned.files if f not in (*missing, *replaced)] + [f"{pinned.folder}/{file}" for file, _ in wheels.values()]
+    used = {*files, bundle, stdlib, wasm, *kept}
     _remove_stale(folder, used)
     book: dict[str, object] = {
         "version": bundle.removeprefix("calculators-").removesuffix(".zip"),
@@ -56,7 +60,8 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
             "wasm": wasm,
             "rest": plain if stdlib != plain else "",
             "snapshot": snapshot,
-            "lock": pinned.lock(),
+            "cut": cut,
+            "lock": pinned.lock(wheels),
             "integrity": {path: integrity(folder / path) for path in sorted(used)},
         },
         **(extra or {}),
@@ -104,25 +109,44 @@ def _catalog_json(name: str) -> bytes:
     return json.dumps(store.read(name), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _write_bundle(folder: Path, pyodide: Path, stdlib: bytes | None) -> tuple[str, str]:
-    """The names of the archive and of the snapshot (or ``""``); both made again only when a source changed since the last time."""
+def _write_bundle(folder: Path, pyodide: Path, stdlib: bytes | None) -> list[str]:
+    """The names of the archive, the snapshot and its shelves (where Node can make them); made again only when a source changed since the last time."""
     stamp = folder / ".bundle.json"
     digest = hashlib.sha256(stdlib or b"")
-    for path in (*_sources(), Path(__file__), precompile.SCRIPT, precompile.SNAPSHOT):
+    for path in (*_sources(), Path(__file__), precompile.SCRIPT, precompile.SNAPSHOT, precompile.FUNCTIONS, precompile.CUT):
         digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n{path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     key = digest.hexdigest()
     if stamp.exists():
         known = json.loads(stamp.read_text(encoding="utf-8"))
         if known["key"] == key and all((folder / name).exists() for name in known["names"]):
-            return known["names"][0], known["names"][1]
+            return list(known["names"])
     store.read.cache_clear()
     archive = build_bundle()
-    bundle = _write_named(folder, "calculators", ".zip", precompile.compiled_package(pyodide, archive))
-    memory = precompile.memory_snapshot(pyodide, stdlib, archive, bundle) if stdlib else None
-    snapshot = _write_named(folder, "snapshot", ".bin", memory) if memory else ""  # servers give .gz a meaning of their own
-    replace_file(stamp, json.dumps({"key": key, "names": [bundle, snapshot]}).encode())
-    return bundle, snapshot
+    names = [_write_named(folder, "calculators", ".zip", precompile.compiled_package(pyodide, archive))]
+    kept = precompile.memory_snapshot(pyodide, stdlib, archive, names[0]) if stdlib else {}
+    for stem in ("snapshot", "wasm") if kept else ():
+        names.append(_write_named(folder, stem, ".bin", kept.pop(f"{stem}.bin")))  # servers give .gz a meaning of their own
+    for name, data in kept.items():
+        replace_file(folder / name, data)
+        names.append(name)
+    replace_file(stamp, json.dumps({"key": key, "names": names}).encode())
+    return names
+
+
+def _write_wheels(pyodide: Path) -> dict[str, tuple[str, str]]:
+    """Package → the file and sha256 of its compiled wheel, where Node can make one.  A wheel must keep its name, so the folder has the hash."""
+    written = {}
+    for package in manifest().lock_packages:
+        wheel = manifest().wheel(package)
+        data = precompile.compiled_wheel(pyodide, runtime.cached(wheel))
+        if data:
+            sha256 = hashlib.sha256(data).hexdigest()
+            file = f"{package}-{sha256[:8]}/{wheel.name}"
+            if not (pyodide / file).exists():
+                replace_file(pyodide / file, data)
+            written[package] = (file, sha256)
+    return written
 
 
 def _write_packed(folder: Path, pyodide: Path) -> str:

@@ -1,9 +1,11 @@
 // node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON library MODULE_LIST OUT.zip
 // node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON package IN.zip OUT.zip
+// node compile_stdlib.mjs PYODIDE_DIR LOCK_JSON wheel IN.whl OUT.whl
 // Compiles Python with Pyodide's own Python (the .pyc format belongs to one Python version).
 //   library: the listed modules of the standard library, for `stdLibURL`, and a module _stdlib_rest: whatever the zip
 //            lacks is fetched from the plain library when somebody imports it
 //   package: the parts of our package that every card imports; a calculator stays source until it is asked for
+//   wheel: somebody else's package, without its tests, types, headers and tools for other languages
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -74,7 +76,19 @@ def precompile(shared):
             if path.endswith(".py") and parts[1] in shared and len(parts) <= 3:
                 path, data = path + "c", compiled(data, "/book/" + path, 0)
             put(out, path, data)
+
+def wheel(unused):
+    import re
+    with zipfile.ZipFile("/in.zip") as package, zipfile.ZipFile("/out.zip", "w") as out:
+        for path in package.namelist():
+            if re.search(unused, path):
+                continue
+            data = package.read(path)
+            if path.endswith(".py"):
+                path, data = path + "c", compiled(data, path, 2)
+            put(out, path, data)
 `;
+const UNUSED = "/tests/|/f2py/|/include/|/typing/|/_pyinstaller/|_tests?[.][^/]*so$|/_simd[.]|[.](pyi|pxd|h|a|c|build|typed)$";
 const SHARED = ["__init__.py", "core", "catalog", "formulas", "render"];
 
 const JOBS = {
@@ -85,6 +99,10 @@ const JOBS = {
   package(python, _folder, archive) {
     python.put(archive);
     python.call("precompile", SHARED);
+  },
+  wheel(python, _folder, archive) {
+    python.put(archive);
+    python.call("wheel", UNUSED);
   },
 };
 

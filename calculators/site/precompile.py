@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ from calculators.site.runtime import SourceFailed, cache_dir, manifest, replace_
 _HERE = Path(__file__).parent
 SCRIPT = _HERE / "compile_stdlib.mjs"
 SNAPSHOT = _HERE / "snapshot.mjs"
+FUNCTIONS = _HERE / "wasm_functions.txt"
+CUT = _HERE / "cut_wasm.mjs"
 MODULES = _HERE / "stdlib_modules.txt"
 PROOF = json.dumps({"id": "move-time", "key": "proof", "values": {}})
 """The request that a restored machine must answer as CPython does here: plain arithmetic, no last digit at stake."""
@@ -55,16 +58,31 @@ def compiled_package(runtime: Path, archive: bytes) -> bytes:
         return _compiled(runtime, "package", source, manifest().pyodide) or archive
 
 
-def memory_snapshot(runtime: Path, stdlib: bytes, archive: bytes, book: str) -> bytes | None:
-    """The memory of a Pyodide that has imported the engine, for the book of that name; None where no Node can make it."""
+def compiled_wheel(runtime: Path, wheel: Path) -> bytes | None:
+    """The wheel compiled, without what no calculator uses; None where no Node can do it."""
+    return _compiled(runtime, "wheel", wheel, manifest().pyodide)
+
+
+def memory_snapshot(runtime: Path, stdlib: bytes, archive: bytes, book: str) -> dict[str, bytes]:
+    """A Pyodide that has imported the engine: its memory ``snapshot.bin``, its machine ``wasm.bin`` and shelves that it fetches by name.
+
+    ``book`` is what the memory must be woken with.  Empty where no Node can make it.
+    """
     proof = json.dumps({"book": book, "request": PROOF, "reply": respond(PROOF)})
     with tempfile.TemporaryDirectory() as folder:
         inputs = [Path(folder) / name for name in ("stdlib.zip", "bundle.zip", "proof.json")]
         for path, data in zip(inputs, (stdlib, archive, proof.encode()), strict=True):
             path.write_bytes(data)
-        return _derived(
-            SNAPSHOT, "snapshot", ".gz", [stdlib, archive, proof.encode(), manifest().pyodide.encode()], _sound_gzip, lambda: [runtime, _lock(), *inputs]
+        made = _derived(
+            SNAPSHOT,
+            "snapshot",
+            [stdlib, archive, proof.encode(), manifest().pyodide.encode(), FUNCTIONS.read_bytes(), CUT.read_bytes()],
+            lambda: [runtime, _lock(), *inputs, FUNCTIONS],
         )
+    if made is None:
+        return {}
+    with zipfile.ZipFile(io.BytesIO(made)) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
 
 
 def packed_wasm(runtime: Path) -> bytes:
@@ -83,20 +101,18 @@ def packed_wasm(runtime: Path) -> bytes:
 
 
 def _compiled(runtime: Path, job: str, source: Path, of: str) -> bytes | None:
-    return _derived(SCRIPT, job, ".zip", [source.read_bytes(), of.encode()], _sound_zip, lambda: [runtime, _lock(), job, source])
+    return _derived(SCRIPT, job, [source.read_bytes(), of.encode()], lambda: [runtime, _lock(), job, source])
 
 
 def _lock() -> str:
     return json.dumps(manifest().lock())
 
 
-def _derived(
-    script: Path, kind: str, suffix: str, made_from: list[bytes], sound: Callable[[Path], bool], arguments: Callable[[], list[Path | str]]
-) -> bytes | None:
-    """What ``node script arguments TARGET`` writes, kept in the cache for as long as the script and what it is made from stay."""
+def _derived(script: Path, kind: str, made_from: list[bytes], arguments: Callable[[], list[Path | str]]) -> bytes | None:
+    """The archive that ``node script arguments TARGET`` writes, kept in the cache for as long as the script and what it is made from stay."""
     parts = [hashlib.sha256(part).digest() for part in (script.read_bytes(), *made_from)]
-    kept = cache_dir() / kind / f"{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}{suffix}"
-    if not sound(kept):
+    kept = cache_dir() / kind / f"{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.zip"
+    if not _sound_zip(kept):
         node = find_node()
         if node is None:
             return None
@@ -105,7 +121,7 @@ def _derived(
         try:
             run_tool([node, str(script), *(str(a.resolve() if isinstance(a, Path) else a) for a in arguments()), str(made)], str(_HERE))
             made.replace(kept)
-            _forget_old(kept.parent, suffix)
+            _forget_old(kept.parent)
         except SourceFailed as failure:
             print(f"没有预编译，浏览器里启动会慢一些（{failure}）", file=sys.stderr)
             return None
@@ -122,13 +138,6 @@ def _sound_zip(path: Path) -> bool:
         return False
 
 
-def _sound_gzip(path: Path) -> bool:
-    try:
-        return bool(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error):
-        return False
-
-
-def _forget_old(folder: Path, suffix: str) -> None:
-    for old in sorted(folder.glob(f"*{suffix}"), key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+def _forget_old(folder: Path) -> None:
+    for old in sorted(folder.glob("*.zip"), key=lambda p: p.stat().st_mtime)[:-_KEPT]:
         old.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ import tomllib
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -83,12 +83,17 @@ class Manifest:
         """The pinned file of that name.  Raises StopIteration."""
         return next(f for f in self.files if f.name == name)
 
-    def lock(self) -> dict[str, object]:
-        """Pyodide's lock, cut to the packages we carry."""
+    def wheel(self, package: str) -> RuntimeFile:
+        """The pinned wheel of a package that the lock names."""
+        return next(f for f in self.files if f.package == package)
+
+    def lock(self, compiled: Mapping[str, tuple[str, str]] | None = None) -> dict[str, object]:
+        """Pyodide's lock, cut to the packages we carry; ``compiled`` names the file and its sha256 that stand in for a package's wheel."""
         packages = {}
         for name, facts in self.lock_packages.items():
-            wheel = next(f for f in self.files if f.package == name)
-            packages[name] = {**facts, "file_name": wheel.name, "sha256": wheel.sha256}
+            wheel = self.wheel(name)
+            file, sha256 = (compiled or {}).get(name, (wheel.name, wheel.sha256))
+            packages[name] = {**facts, "file_name": file, "sha256": sha256}
         return {"info": self.lock_info, "packages": packages}
 
 
@@ -109,16 +114,16 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "ai-infra-calculators"
 
 
-def fetch(target: Path) -> tuple[RuntimeFile, ...]:
-    """Put every pinned file under ``target``; what is there already and verifies is left alone.
+def fetch(target: Path, in_cache: Collection[str] = ()) -> tuple[RuntimeFile, ...]:
+    """Put every pinned file under ``target``, those of the packages ``in_cache`` into the cache only; what verifies is left alone.
 
     Returns the optional files that no source had.  Raises FetchError.
     """
     pinned = manifest()
-    missing = [f for f in pinned.files if not f.matches(target / f.path)]
+    missing = [f for f in pinned.files if not f.matches(cached(f) if f.package in in_cache else target / f.path)]
     failures: list[str] = []
     for label, ask in _SOURCES.items():
-        wanted = [f for f in missing if not f.matches(_cached(f))]
+        wanted = [f for f in missing if not f.matches(cached(f))]
         if not wanted or (ask is _from_pip and not any(f.pip_member for f in wanted)):
             break
         try:
@@ -126,7 +131,7 @@ def fetch(target: Path) -> tuple[RuntimeFile, ...]:
                 _store(file, data)
         except SourceFailed as failure:
             failures.append(f"{label}：{failure}")
-    absent = tuple(f for f in missing if not f.matches(_cached(f)))
+    absent = tuple(f for f in missing if not f.matches(cached(f)))
     if needed := [f.name for f in absent if not f.optional]:
         raise FetchError(
             f"运行时文件没有取到：{'、'.join(needed)}\n"
@@ -135,12 +140,13 @@ def fetch(target: Path) -> tuple[RuntimeFile, ...]:
             f"或者从另一台构建过的机器把缓存目录拷到 {cache_dir()}"
         )
     for file in missing:
-        if file not in absent:
-            replace_file(target / file.path, _cached(file).read_bytes())
+        if file not in absent and file.package not in in_cache:
+            replace_file(target / file.path, cached(file).read_bytes())
     return absent
 
 
-def _cached(file: RuntimeFile) -> Path:
+def cached(file: RuntimeFile) -> Path:
+    """Where the cache keeps the file, if it does."""
     return cache_dir() / file.sha256[:16] / file.name
 
 
@@ -149,7 +155,7 @@ def _store(file: RuntimeFile, data: bytes) -> None:
     if found != file.sha256:
         raise SourceFailed(f"{file.name} 的 sha256 是 {found[:12]}…，应为 {file.sha256[:12]}…")
     try:
-        replace_file(_cached(file), data)
+        replace_file(cached(file), data)
     except OSError as error:
         raise FetchError(f"缓存目录写不进去：{error}。设环境变量 AI_INFRA_CACHE 换一个目录再试") from None
 

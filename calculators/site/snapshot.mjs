@@ -1,15 +1,18 @@
-// node snapshot.mjs PYODIDE_DIR LOCK_JSON STDLIB.zip BUNDLE.zip PROOF.json OUT.gz
+// node snapshot.mjs PYODIDE_DIR LOCK_JSON STDLIB.zip BUNDLE.zip PROOF.json FUNCTIONS.txt OUT.zip
 // Starts Pyodide once, imports the engine, and keeps the memory: a reader's browser puts it back and need not start.
 // Three machines:
-//   one compiles what nobody has imported yet (the calculators, rare parts of the library): it goes along as code
+//   one compiles what nobody has imported yet.  Formulas and rare parts of the library go along as code; the calculators
+//   of a topic are a file of their own, OUT's shelf-TOPIC-HASH.bin, fetched when the first of them is asked for
 //   one is started, cleaned and kept; PROOF.json = {book, request, reply} goes along too, for `wake` to prove itself
 //   one is instantiated only: what the kept memory has in common with it need not be sent
-// The file, gzipped: 32-bit words [pages to check, bytes of the state, number of runs, sum of the words of the pages to
+// OUT's wasm.bin, gzipped: the machine without the functions that nobody calls.
+// OUT's snapshot.bin, gzipped: 32-bit words [pages to check, bytes of the state, number of runs, sum of the words of the pages to
 // check], for each run [first page, pages], then Pyodide's own state as JSON (padded to words), then the pages of the runs.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { gzipSync } from "node:zlib";
+import { cut, listed } from "./cut_wasm.mjs";
 
 const PAGE = 256;
 const STATE = 48; // where Pyodide's own file holds its state; behind it the memory
@@ -33,45 +36,81 @@ for name in ("bz2", "lzma", "compression", "compression.zstd"):  # shutil does w
 `;
 
 const COMPILE = `
-import importlib.util, marshal, zipfile
+import marshal, zipfile, zlib
+from _sha2 import sha256  # all that this library has of hashlib
 
-def shelf(absent):
-    """Name → (file, is it a package, code) of every module in the archives; and the book's data files."""
-    codes, files = {}, {}
-    for archive, root in (("/lib.zip", "/lib/python314.zip/"), ("/bundle.zip", "/book/")):
-        with zipfile.ZipFile(archive) as opened:
-            for path in opened.namelist():
-                data = opened.read(path)
-                stem, dot, suffix = path.rpartition(".")
-                name = stem.replace("/", ".").removesuffix(".__init__")
-                if name.partition(".")[0] in absent:
-                    continue
-                elif suffix == "py":
-                    codes[name] = (root + path, stem.endswith("__init__"), marshal.dumps(compile(data, root + path, "exec", dont_inherit=True, optimize=2)))
-                elif suffix == "pyc":
-                    codes[name] = (root + path, stem.endswith("__init__"), data[16:])
-                else:
-                    files[root + path] = data
+def parts(archive, root, absent):
+    """(module name, file, is it a package, code or None, data) for each file of the archive."""
+    with zipfile.ZipFile(archive) as opened:
+        for path in opened.namelist():
+            data = opened.read(path)
+            stem, dot, suffix = path.rpartition(".")
+            name = stem.replace("/", ".").removesuffix(".__init__")
+            code = {"py": lambda: marshal.dumps(compile(data, root + path, "exec", dont_inherit=True, optimize=2)), "pyc": lambda: data[16:]}.get(suffix, lambda: None)()
+            if name.partition(".")[0] not in absent:
+                yield name, root + path, stem.endswith("__init__"), code, data
+
+def topic(name, package):
+    """The shelf of its own that a module stands on, or ""."""
+    top, _, rest = name.partition(".")
+    if name.startswith("calculators.catalog.configs"):
+        return "configs"
+    first = rest.partition(".")[0]
+    return "" if top != "calculators" or package or first in ("core", "catalog", "formulas", "render") else first
+
+def shelves(absent):
+    """Writes /shelf, (module → place, package, code; module → shelf file, its hash; data files), and the shelf files into /out.zip."""
+    codes, topics, files = {}, {}, {}
+    for name, place, package, code, data in (*parts("/lib.zip", "/lib/python314.zip/", absent), *parts("/bundle.zip", "/book/", absent)):
+        if code is None:
+            files[place] = data
+        else:
+            codes[name] = (place, package, code)
+            topics.setdefault(topic(name, package), {})[name] = codes[name]
+    away = {}
+    with zipfile.ZipFile("/out.zip", "w") as out:
+        for label, members in topics.items():
+            if label:
+                packed = zlib.compress(marshal.dumps(members), 9)
+                digest = sha256(packed).hexdigest()
+                file = f"shelf-{label}-{digest[:8]}.bin"
+                out.writestr(zipfile.ZipInfo(file, (1980, 1, 1, 0, 0, 0)), packed)
+                away |= dict.fromkeys(members, (file, digest))
     with open("/shelf", "wb") as out:
-        marshal.dump((codes, files), out)
+        marshal.dump((codes, away, files), out)
+
+def add(name, path):
+    with zipfile.ZipFile("/out.zip", "a") as out, open(path, "rb") as data:
+        out.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data.read())
 `;
 // Left to the whole library, which is fetched when somebody does import one of them.
 const ABSENT = ["asyncio", "bz2", "compression", "concurrent", "logging", "lzma", "pyodide", "selectors", "signal", "socket", "ssl", "subprocess"];
 
 const SHELF = `
 """What a restored machine holds as code until somebody imports it, and how it wakes."""
-import marshal, os, random
+import marshal, os, random, zlib
+from _sha2 import sha256
 from importlib.util import spec_from_file_location
 
 class Shelf:
-    def __init__(self, codes):
-        self.codes = codes
+    def __init__(self, codes, away):
+        self.codes, self.away = codes, away
 
     def find_spec(self, name, path=None, target=None):
+        if name not in self.codes and name in self.away:
+            self.fetch(*self.away[name])
         if name not in self.codes:
             return None
         place, package, _ = self.codes[name]
         return spec_from_file_location(name, place, loader=self, submodule_search_locations=[place.rpartition("/")[0]] if package else None)
+
+    def fetch(self, file, digest):
+        from js import readNow
+        data = readNow(file).to_bytes()
+        if sha256(data).hexdigest() != digest:
+            raise ImportError(file)
+        self.codes |= marshal.loads(zlib.decompress(data))
+        self.away = {name: (other, _) for name, (other, _) in self.away.items() if other != file}
 
     def create_module(self, spec):
         return None
@@ -110,10 +149,11 @@ def prepare(shelf_source, proof):
     for name in ("asyncio", "pyodide.webloop", "bz2", "lzma", "compression", "compression.zstd", "sitecustomize"):
         del sys.modules[name]
     with open("/shelf", "rb") as stream:
-        codes, files = marshal.load(stream)
+        codes, away, files = marshal.load(stream)
     shelf = sys.modules["_shelf"] = types.ModuleType("_shelf")
     exec(compile(shelf_source, "/lib/_shelf.py", "exec", optimize=2), shelf.__dict__)
-    sys.meta_path.insert(0, shelf.Shelf(codes))
+    finder = shelf.Shelf(codes, {})
+    sys.meta_path.insert(0, finder)
     # files are here while the memory is made: the engine looks its calculators up by name, and reads its tables
     shelf.write({place: b"" for place, _, _ in codes.values() if place.startswith("/book/")} | files)
     import _stdlib_rest
@@ -128,7 +168,8 @@ def prepare(shelf_source, proof):
         respond(json.dumps({"id": id, "key": "warm", "values": {}}))
     if respond(shelf.PROOF["request"]) != shelf.PROOF["reply"]:
         raise ValueError("Pyodide's answer differs from CPython's")
-    for name in set(codes) & set(sys.modules):
+    finder.away = {name: file for name, file in away.items() if name not in sys.modules}
+    for name in set(codes) & (set(sys.modules) | set(away)):
         del codes[name]
     library = {path.removesuffix(".pyc").removesuffix("/__init__").replace("/", ".") for path in zipimport._zip_directory_cache["/lib/python314.zip"]}
     shelf.REST = frozenset(library - set(codes) - set(sys.modules))
@@ -187,7 +228,7 @@ function pack(memory, state, { runs, check }) {
   return gzipSync(Buffer.concat([Buffer.from(head.buffer), json, ...pages]), { level: 9 });
 }
 
-async function main([folder, lockFileContents, library, bundle, proof, target]) {
+async function main([folder, lockFileContents, library, bundle, proof, functions, target]) {
   const { loadPyodide } = await import(pathToFileURL(join(folder, "pyodide.mjs")).href);
   const bytes = (path) => new Uint8Array(readFileSync(path));
   const common = { lockFileContents, stdLibURL: library };
@@ -196,7 +237,7 @@ async function main([folder, lockFileContents, library, bundle, proof, target]) 
   compiler.FS.writeFile("/lib.zip", bytes(library));
   compiler.FS.writeFile("/bundle.zip", bytes(bundle));
   compiler.runPython(COMPILE);
-  compiler.globals.get("shelf")(compiler.toPy(ABSENT));
+  compiler.globals.get("shelves")(compiler.toPy(ABSENT));
   const shelf = compiler.FS.readFile("/shelf");
 
   const fsInit = async (FS) => {
@@ -217,7 +258,13 @@ async function main([folder, lockFileContents, library, bundle, proof, target]) 
   // another name, so that the page which holds it counts as different
   const { HEAPU8: fresh } = (await boot(loadPyodide, folder, { ...common, _sysExecutable: "none" }, true)).machine;
   if (memory.length !== fresh.length) throw new Error(`the memory grew to ${memory.length} bytes: import less, or teach calc-worker.mjs to grow it`);
-  writeFileSync(target, pack(memory, state, differences(memory, fresh)));
+  const wasm = cut(bytes(join(folder, "pyodide.asm.wasm")), listed(readFileSync(functions, "utf8")));
+  const made = { "snapshot.bin": pack(memory, state, differences(memory, fresh)), "wasm.bin": gzipSync(wasm, { level: 9 }) };
+  for (const [name, data] of Object.entries(made)) {
+    compiler.FS.writeFile("/made", data);
+    compiler.globals.get("add")(name, "/made");
+  }
+  writeFileSync(target, compiler.FS.readFile("/out.zip"));
 }
 
 // an uncaught error would print a megabyte of minified source

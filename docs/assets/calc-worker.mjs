@@ -4,6 +4,8 @@
 //   out: {is: "ready", from}  {is: "step", text}  {is: "loaded", n}  {is: "reply", n, reply}
 //        {is: "refused", n, text}        this request failed, the worker lives
 //        {is: "failed", text}            the worker is of no more use
+// Two ways to start: the memory of a machine that had started already is put back (`restore`), or, with `plain`, Pyodide
+// starts as usual.  A machine that was put back and fails is no matter: the engine starts a plain one and asks again.
 const WASM = "pyodide.asm.wasm";
 const PAGE = 256; // of a snapshot
 const EMPTY_WASM = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
@@ -23,6 +25,9 @@ let assets, book, pyodide, respond;
 const say = (message) => postMessage(JSON.stringify(message));
 const urlOf = (path) => assets + path;
 const short = (error) => String(error?.message ?? error).trim().split("\n").pop().slice(0, 120);
+
+const NO_MEMORY = "内存不够：请把数改小，或者关掉几个标签页再试";
+const outOfMemory = (error) => error?.type === "MemoryError" || /could not allocate memory|maximum memory size|out of memory|OOM/i.test(error?.message);
 
 // A failure that can be told to a reader in one sentence.
 class Trouble extends Error {}
@@ -46,27 +51,39 @@ function begin(path) {
   return answer;
 }
 
+// The same for Python, which cannot wait: it asks for the calculators of a topic when one is imported.
+self.readNow = (path) => {
+  const request = new XMLHttpRequest();
+  request.open("GET", urlOf(path), false);
+  request.responseType = "arraybuffer";
+  request.send();
+  if (request.status !== 200) throw new Error(`${path}: ${request.status}`);
+  return new Uint8Array(request.response);
+};
+
 const unpacked = (response) => response.body.pipeThrough(new DecompressionStream("gzip"));
 
-// Compiles while the bytes arrive: the packed file where the host sends wasm as it is, else the plain one of any type.
-async function compileWasm(path, packed) {
-  const compile = (body) => WebAssembly.compileStreaming(new Response(body, { headers: { "content-type": "application/wasm" } }));
+// Compiles while the bytes arrive.
+const compile = (body) => WebAssembly.compileStreaming(new Response(body, { headers: { "content-type": "application/wasm" } }));
+const compilePacked = async (path) => compile(unpacked(await download(path, "")));
+
+// The packed file where the host sends wasm as it is, else the plain one of any type.
+async function compileWhole(packed) {
   if (packed) {
     try {
-      return await compile(unpacked(await download(packed, "")));
+      return await compilePacked(packed);
     } catch {
       // the plain file is still there
     }
   }
-  const response = await download(path, "");
+  const response = await download(book.pyodide.folder + WASM, "");
   const typed = response.headers.get("content-type") === "application/wasm";
   return typed ? WebAssembly.compileStreaming(response) : compile(response.body);
 }
 
 // Pyodide only logs a wasm that does not load, and then waits for ever.  Returns a promise that can only fail.
-function instantiateEarly(path, packed) {
-  const compiled = compileWasm(path, packed);
-  early.set(urlOf(path), () => Promise.resolve(null));
+function instantiateEarly(compiled) {
+  early.set(urlOf(book.pyodide.folder + WASM), () => Promise.resolve(null));
   return new Promise((_, reject) => {
     compiled.catch(reject);
     WebAssembly.instantiateStreaming = async (_response, imports) => {
@@ -142,20 +159,17 @@ async function startPlain() {
 
 async function boot(message) {
   ({ assets, book } = message);
-  const { folder, lock, snapshot } = book.pyodide;
+  const { folder, lock, cut } = book.pyodide;
   try {
     new WebAssembly.Module(EMPTY_WASM);
   } catch {
     throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
   }
   import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
-  const broken = instantiateEarly(folder + WASM, message.packed);
+  const broken = instantiateEarly(message.plain ? compileWhole(message.packed) : compilePacked(cut));
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
-  const kept = snapshot && !message.plain && typeof DecompressionStream === "function";
-  if (kept) respond = await Promise.race([restore().catch(() => null), broken]);
-  const from = respond ? "snapshot" : "plain";
-  respond ??= await Promise.race([startPlain(), broken]);
-  say({ is: "ready", from });
+  respond = await Promise.race([message.plain ? startPlain() : restore(), broken]);
+  say({ is: "ready", from: message.plain ? "plain" : "snapshot" });
 }
 
 // Why did it not start?  Asks for each file again and names the first that is not what it should be.
@@ -166,9 +180,9 @@ async function diagnose(paths) {
     try {
       response = await nativeFetch(urlOf(path), { cache: "no-cache" });
     } catch {
-      return `${name} 下载不到：网络断了，或者被拦住了`;
+      return `${name} 下载不到：网络断了或者被拦住了，请检查网络后再试`;
     }
-    if (!response.ok) return `${name} 下载不到：服务器回答 ${response.status}`;
+    if (!response.ok) return `${name} 下载不到（服务器回答 ${response.status}）：请换个网络再试，或请站长检查这个文件`;
     const type = response.headers.get("content-type") ?? "";
     if (name.endsWith(".mjs") && !type.includes("javascript")) return `${name} 的类型是 ${type || "空"}：请站长把 .mjs 设成 text/javascript`;
     response.body?.cancel();
@@ -209,6 +223,7 @@ async function run({ n, needs, request }) {
   } catch (error) {
     // a Python exception leaves Python usable; anything else is a broken machine
     if (error instanceof Trouble) say({ is: "refused", n, text: error.message });
+    else if (outOfMemory(error)) say({ is: error instanceof pyodide.ffi.PythonError ? "refused" : "failed", n, text: NO_MEMORY });
     else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请把这组输入告诉我们` });
     else say({ is: "failed", text: `计算停下了（${short(error)}）` });
   }
@@ -220,6 +235,7 @@ onmessage = async ({ data }) => {
   try {
     await boot(message);
   } catch (error) {
-    say({ is: "failed", text: error instanceof Trouble ? error.message : (await diagnose(bootFiles())) || `Python 没有启动（${short(error)}）` });
+    const found = error instanceof Trouble ? error.message : message.plain && (await diagnose(bootFiles()));
+    say({ is: "failed", text: outOfMemory(error) ? NO_MEMORY : found || `Python 没有启动（${short(error)}）` });
   }
 };
