@@ -16,7 +16,7 @@ import pytest
 from calculators.catalog.chapters import chapters
 from calculators.core.index import ids, load
 from calculators.site.figures import LINK
-from calculators.site.search_worker import mended, on_post_build
+from calculators.site.search_worker import WORKERS, SearchChanged, mended, write_search_worker
 from calculators.site.tables import catalog_table
 from calculators.site.targets import SCHEMES, resolve
 
@@ -251,26 +251,33 @@ MENDED = (
 )
 
 
-def worker_in(folder: Path, text: str) -> Path:
-    worker = folder / "assets" / "javascripts" / "workers" / "search.0.min.js"
-    worker.parent.mkdir(parents=True)
-    worker.write_text(text, encoding="utf-8")
-    return worker
+@pytest.fixture
+def theme(tmp_path, monkeypatch):
+    """A theme with a search worker of a given text; returns a function that writes it and gives the place for the mended one."""
+
+    def make(text: str) -> Path:
+        worker = tmp_path / "templates" / WORKERS / "search.0.min.js"
+        worker.parent.mkdir(parents=True)
+        worker.write_text(text, encoding="utf-8")
+        monkeypatch.setattr("calculators.site.search_worker.material.__file__", str(tmp_path / "__init__.py"))
+        return tmp_path / "docs"
+
+    return make
 
 
-def test_the_search_is_mended_after_a_build(tmp_path):
+def test_the_mended_search_replaces_the_themes(theme):
     """The key of a node is unambiguous (edges "1"→23 and "12"→3 differ), queries are cut at white space; twice is once."""
-    worker = worker_in(tmp_path, WORKER)
-    on_post_build(type("Config", (), {"site_dir": str(tmp_path)})())
+    docs = theme(WORKER)
+    (docs / WORKERS).mkdir(parents=True)
+    (docs / WORKERS / "search.old.min.js").write_text("of another theme", encoding="utf-8")
+    write_search_worker(docs)
 
-    assert worker.read_text(encoding="utf-8") == MENDED
+    assert [p.read_text(encoding="utf-8") for p in (docs / WORKERS).iterdir()] == [MENDED]
     assert mended(MENDED) == MENDED
 
 
 @pytest.mark.parametrize("gone", ["e=e+s+o.id", "lunr.tokenizer.separator"])
-def test_another_search_is_reported(tmp_path, caplog, gone):
-    """A theme in which there is nothing to mend, or not in this way, fails the strict build."""
-    worker_in(tmp_path, WORKER.replace(gone, "other"))
-    on_post_build(type("Config", (), {"site_dir": str(tmp_path)})())
-
-    assert "still to be mended" in caplog.text
+def test_another_search_is_reported(theme, gone):
+    """A theme in which there is nothing to mend, or not in this way, stops the build."""
+    with pytest.raises(SearchChanged, match="still to be mended"):
+        write_search_worker(theme(WORKER.replace(gone, "other")))

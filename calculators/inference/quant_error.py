@@ -234,10 +234,7 @@ def _percent(name: str, label: str, main: bool = False) -> Output:
         _percent("act_clean_tensor_pct", "没有离群，激活整张量"),
         _percent("act_clean_token_pct", "没有离群，激活每 token"),
         _percent("act_err_split_pct", "离群通道留高精度"),
-        _percent("sq_err_a025_pct", "SmoothQuant，α 取 0.25"),
-        _percent("sq_err_a050_pct", "SmoothQuant，α 取 0.5", True),
-        _percent("sq_err_a075_pct", "SmoothQuant，α 取 0.75"),
-        _percent("sq_err_a100_pct", "SmoothQuant，α 取 1"),
+        *[_percent(f"sq_err_a{a:03d}_pct", f"SmoothQuant，α 取 {a / 100:g}", a == 50) for a in (25, 50, 75, 100)],
         *[
             output for bits in (4, 3) for output in (
                 _percent(f"w{bits}_rtn_outlier_pct", f"离群输入，INT{bits} 直接取整"),

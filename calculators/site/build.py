@@ -13,6 +13,7 @@ from calculators.site.bundle import write_assets
 from calculators.site.policy import policy
 from calculators.site.reading import write_reading
 from calculators.site.runtime import FetchError
+from calculators.site.search_worker import SearchChanged, write_search_worker
 
 DOCS = Path("docs")
 
@@ -39,7 +40,8 @@ def _prepare() -> bool:
     try:
         write_assets(DOCS, {"choices": {"model": {m.id: m.name for m in models().values()}, "gpu": {a.id: a.name for a in accelerators().values()}}})
         write_reading(DOCS)
-    except FetchError as error:
+        write_search_worker(DOCS)
+    except (FetchError, SearchChanged) as error:
         print(error, file=sys.stderr)
         return False
     return True

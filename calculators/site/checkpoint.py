@@ -6,6 +6,7 @@ import re
 
 from markdown import Markdown
 
+from calculators.core.units import unit_of
 from calculators.render.html import Html, h
 from calculators.site.inline import inline_html
 from calculators.site.literals import literal
@@ -65,6 +66,8 @@ def _field(i: int, q: Question) -> Html:
     printed = literal(text, target.unit)
     if printed is None or not isinstance(target.value, int | float) or isinstance(target.value, bool):
         raise BadTarget(f"「数: {q.figure}」不是一个数")
+    # a bare number is read in the unit that the text prints (58 for "58 ms" of a result kept in seconds)
+    unit, value = (printed.unit, target.value * unit_of(target.unit).scale / unit_of(printed.unit).scale) if printed.unit else (target.unit, target.value)
     label = f"第 {i} 题：填一个数，可以带单位"
     form = h(
         "form",
@@ -73,7 +76,7 @@ def _field(i: int, q: Question) -> Html:
         h("a", "看答案", href=f"#answer-{i}", data_act="see-answer"),
     )
     ask = h(
-        "book-check", form, h("span", data_role="said", role="status"), data_n=i, data_value=target.value, data_unit=target.unit, data_step=printed.half_step
+        "book-check", form, h("span", data_role="said", role="status"), data_n=i, data_value=value, data_unit=unit, data_step=printed.half_step
     )
     return h("div", ask, data_search_exclude=True)
 

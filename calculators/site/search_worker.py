@@ -1,4 +1,4 @@
-"""A MkDocs hook: mends two faults in the search of the built site (lunr 2.3.9 inside the theme's worker).
+"""Mends two faults in the search of the site (lunr 2.3.9 inside the theme's worker).
 
 1. lunr merges equal ends of words, and tells nodes apart by a key in which letters and node numbers run together: the edges
    "1"→23 and "12"→3 both read "123".  In a large index with many digits, different nodes get one key, the index then expands
@@ -6,26 +6,27 @@
    number makes the key unambiguous.
 2. A query is cut at hyphens whatever ``separator`` says, the index is not: "reduce-scatter" was asked for as "reduce scatter"
    and found nothing.  Queries are now cut at white space alone.
+
+The mended worker is a generated file of ``docs`` under the theme's own name: MkDocs prefers files of ``docs`` to the theme's.
+So it holds for build and preview alike and needs no hook.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
-from typing import Protocol
 
-log = logging.getLogger("mkdocs.plugins.calculators")
+import material
+
+WORKERS = Path("assets") / "javascripts" / "workers"
 KEY = re.compile(r"(\w+)=\1\+(\w+)\+(\w+)\.id(?:\+\",\")?(?=\}return \1\})")
 """The loop that spells the key: ``str = str + label + node.id``, mended or not."""
 SEPARATOR = re.compile(r"(lunr\.tokenizer\.separator=new RegExp\(\w+\.separator\)),(?:lunr\.QueryLexer\.termSeparator=/\\s\+/,)?")
 """Where the worker takes the book's separator for the index."""
 
 
-class Config(Protocol):
-    """What the hook reads of MkDocs' configuration."""
-
-    site_dir: str
+class SearchChanged(LookupError):
+    """The theme's search is not the one that was mended."""
 
 
 def mended(worker: str) -> str:
@@ -33,10 +34,14 @@ def mended(worker: str) -> str:
     return SEPARATOR.sub(r"\1,lunr.QueryLexer.termSeparator=/\\s+/,", KEY.sub(r'\1=\1+\2+\3.id+","', worker))
 
 
-def on_post_build(config: Config) -> None:
-    """Mend the worker where MkDocs has put it; a strict build fails when the theme changed so that this has to be looked at."""
-    for path in Path(config.site_dir).glob("assets/javascripts/workers/search.*.min.js"):
+def write_search_worker(docs_dir: Path) -> None:
+    """Put the mended worker where it replaces the theme's.  Raises SearchChanged when the theme changed so that this has to be looked at."""
+    folder = docs_dir / WORKERS
+    for stale in folder.glob("search.*.min.js"):
+        stale.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (Path(material.__file__).parent / "templates" / WORKERS).glob("search.*.min.js"):
         text = path.read_text(encoding="utf-8")
         if not KEY.search(text) or not SEPARATOR.search(text):
-            log.warning("%s: lunr's key or separator was not found; is the search still to be mended?", path.name)
-        path.write_text(mended(text), encoding="utf-8")
+            raise SearchChanged(f"{path.name}: lunr's key or separator was not found; is the search still to be mended?")
+        (folder / path.name).write_text(mended(text), encoding="utf-8")

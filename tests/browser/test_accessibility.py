@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page
 from serving import SiteServer
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(p.stem for p in DOCS.glob("*.md")) + ["404"]
+PAGES = [*sorted(p.stem for p in DOCS.glob("*.md")), "404"]
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 UNFOLD = "document.querySelectorAll('details').forEach(fold => (fold.open = true))"
 RULES = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}}

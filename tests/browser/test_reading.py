@@ -188,8 +188,18 @@ def test_stored_nonsense_harms_no_page(page: Page, server: SiteServer) -> None:
     """Another version, another program or an attacker's file may have written anything under our names."""
     page.goto(server.url + "index.html")
     evil = '<img src=x onerror="globalThis.hit=1">'
-    for junk in ("5", "null", "[]", '"x"', "{", json.dumps({"1": {"ok": False, "question": evil, "at": f"javascript:{evil}", "section": evil}}), json.dumps({"chapter": "03", "at": 1})):
-        page.evaluate("junk => { for (const k of ['route', 'read', 'place', 'check.03', 'guess.03', 'mine', 'figures']) localStorage['aiinfra.v1.' + k] = junk; }", junk)
+    for junk in (
+        "5",
+        "null",
+        "[]",
+        '"x"',
+        "{",
+        json.dumps({"1": {"ok": False, "question": evil, "at": f"javascript:{evil}", "section": evil}}),
+        json.dumps({"chapter": "03", "at": 1}),
+    ):
+        page.evaluate(
+            "junk => { for (const k of ['route', 'read', 'place', 'check.03', 'guess.03', 'mine', 'figures']) localStorage['aiinfra.v1.' + k] = junk; }", junk
+        )
         for path in ("index.html", f"{slug('03')}.html", "self-test.html"):
             page.goto(server.url + path)
             expect(page.locator("book-place")).to_be_attached()
