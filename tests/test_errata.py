@@ -1,7 +1,7 @@
 """Disputed and wrong figures of public tutorials and calculators: ours give the right value, and not the wrong one.
 
 One test (or row) per row of the collected errata, by its number; each names its public source.  ``docs/errata.md`` tells the
-same in prose.  ROWS says where every number is tested, NOT_FIGURES which rows hold no figure of ours, PENDING what waits.
+same in prose.  ROWS says where every number is tested, NOT_FIGURES which rows hold no figure of ours.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ NOT_FIGURES = {
     36: "jax-ml/scaling-book#35: a subscript in a notation that this book does not use",
     68: "datawhalechina/diy-llm PR#60: how to measure a peak on a GPU; nothing here measures one",
 }
-PENDING = {row: calculator for row, calculator in {76: "paged-sim"}.items() if calculator not in ids()}
-"""Row → the calculator that will answer the rest of it: how full a contiguous cache is.  Its test runs as soon as it is there."""
 ROWS = (
     1, 3, 5, 6, 8, 9, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 23, 25, 26, 28, 30, 31, 33, 35, 36, 37, 38, 39, 40, 42, 43, 44, 46, 47, 49, 51, 53, 54, 56, 57,
     58, 60, 63, 64, 65, 67, 68, 69, 71, 72, 74, 76, 78,
@@ -447,8 +445,6 @@ def test_row_76_int4_is_four_times_and_only_while_memory_is_the_limit():
 
 def test_row_76_a_contiguous_cache_is_mostly_reserved():
     """mlsysim changelog (60 % hard-coded); Kwon et al. 2023, Fig. 2: 20.4 % with the longest length reserved, 38.2 with the true one, 96.3 paged."""
-    if 76 in PENDING:
-        return
     card = run("paged-sim")
     assert card["util_max_pct"] == pytest.approx(20.4, abs=4)
     assert card["util_oracle_pct"] == pytest.approx(38.2, abs=4)
@@ -483,13 +479,6 @@ def _tested() -> set[int]:
 
 def test_every_row_is_accounted_for():
     assert _tested() | NOT_FIGURES.keys() == set(ROWS)
-    assert PENDING.keys() <= set(ROWS)
-
-
-def test_what_waits_has_a_chapter_to_come():
-    """Chapter 16 brings ``paged-sim``; once its page is written nothing may wait for it."""
-    written = (Path(__file__).parents[1] / "docs" / "16-kv-cache.md").exists()
-    assert not (written and PENDING)
 
 
 def test_each_test_names_its_source():
