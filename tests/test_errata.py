@@ -17,7 +17,7 @@ from calculators.catalog import accelerator, accelerators, model, models
 from calculators.catalog.references import references
 from calculators.catalog.tools import questions
 from calculators.core.errors import Refusal
-from calculators.core.index import ids, load
+from calculators.core.index import load
 from calculators.core.units import GB, GIB, HOUR, TB, unit_of
 from calculators.formulas.chip import memory_bandwidth
 from calculators.formulas.collectives import allreduce_factor, in_network_allreduce, one_pass_factor, ring_allreduce
