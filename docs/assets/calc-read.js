@@ -98,7 +98,7 @@
     const way = route && routes[route].chapters.includes(stopped.chapter) ? routes[route].chapters : order;
     const before = chapters[way[way.indexOf(stopped.chapter) - 1]];
     const name = `${stopped.chapter === here ? "这一章" : chapters[stopped.chapter].title} § ${stopped.title}`;
-    const go = make("a", { href: `${address(stopped.chapter)}#${encodeURIComponent(stopped.at)}`, textContent: name });
+    const go = make("a", { href: `${address(stopped.chapter)}#${stopped.at}`, textContent: name });
     const decline = make("button", { type: "button", textContent: "不用了", onclick: () => ((back = home = false), redraw()) });
     const points = before && make("ul", {}, ...before.rescue.map((text) => make("li", { textContent: text })));
     const rescue = before?.rescue.length && make("details", { open: true }, make("summary", { textContent: `⚡ 30 秒接上：上一章「${before.title}」的三点` }), points);

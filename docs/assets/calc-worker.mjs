@@ -208,6 +208,7 @@ async function loadPackages(needs, n) {
     try {
       await pyodide.loadPackage(name, { messageCallback() {}, errorCallback() {} });
     } catch (error) {
+      if (outOfMemory(error) || error instanceof WebAssembly.RuntimeError) throw error; // it is not the package
       throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || short(error)}`);
     }
     if (!pyodide.loadedPackages[name]) throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || "它没有装上"}`);
@@ -223,7 +224,7 @@ async function run({ n, needs, request }) {
   } catch (error) {
     // a Python exception leaves Python usable; anything else is a broken machine
     if (error instanceof Trouble) say({ is: "refused", n, text: error.message });
-    else if (outOfMemory(error)) say({ is: error instanceof pyodide.ffi.PythonError ? "refused" : "failed", n, text: NO_MEMORY });
+    else if (outOfMemory(error)) say({ is: "failed", text: NO_MEMORY }); // what is left would not do for the next card either
     else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请把这组输入告诉我们` });
     else say({ is: "failed", text: `计算停下了（${short(error)}）` });
   }

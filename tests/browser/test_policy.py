@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from test_cards import ID, OTHER, expected, given, go, opened
 from test_every_card import PATIENT, put_card
 from test_faults import fails
 
+from calculators.site.bundle import integrity
 from calculators.site.policy import inline_scripts, policy
 
 TELL = "addEventListener('securitypolicyviolation', e => console.log(`CSP ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
@@ -36,6 +38,16 @@ def test_the_policy_is_the_documented_one(server: SiteServer) -> None:
     }  # fmt: skip
     assert 1 <= len(hashes) <= 5, "the theme's own, the same on every page"
     assert all(h.startswith("'sha256-") for h in hashes)
+
+
+def test_every_file_that_python_loads_has_its_hash(server: SiteServer) -> None:
+    generated = server.folder / "assets/generated"
+    book = json.loads((generated / "book.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n"))
+    loaded = [p for p in generated.rglob("*") if p.is_file() and p.suffix not in (".js", ".json")]
+
+    assert loaded
+    for path in loaded:
+        assert book["pyodide"]["integrity"][path.relative_to(generated).as_posix()] == integrity(path)
 
 
 def test_data_and_files_need_no_hash() -> None:
