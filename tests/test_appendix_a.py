@@ -259,7 +259,7 @@ def theme(tmp_path, monkeypatch):
         worker = tmp_path / "templates" / WORKERS / "search.0.min.js"
         worker.parent.mkdir(parents=True)
         worker.write_text(text, encoding="utf-8")
-        monkeypatch.setattr("calculators.site.search_worker.material.__file__", str(tmp_path / "__init__.py"))
+        monkeypatch.setattr("calculators.site.search_worker.theme_folder", lambda: tmp_path / "templates")
         return tmp_path / "docs"
 
     return make

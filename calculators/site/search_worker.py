@@ -14,9 +14,8 @@ So it holds for build and preview alike and needs no hook.
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
-
-import material
 
 WORKERS = Path("assets") / "javascripts" / "workers"
 KEY = re.compile(r"(\w+)=\1\+(\w+)\+(\w+)\.id(?:\+\",\")?(?=\}return \1\})")
@@ -34,13 +33,18 @@ def mended(worker: str) -> str:
     return SEPARATOR.sub(r"\1,lunr.QueryLexer.termSeparator=/\\s+/,", KEY.sub(r'\1=\1+\2+\3.id+","', worker))
 
 
+def theme_folder() -> Path:
+    """The theme's own files."""
+    return Path(str(files("material"))) / "templates"
+
+
 def write_search_worker(docs_dir: Path) -> None:
     """Put the mended worker where it replaces the theme's.  Raises SearchChanged when the theme changed so that this has to be looked at."""
     folder = docs_dir / WORKERS
     for stale in folder.glob("search.*.min.js"):
         stale.unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (Path(material.__file__).parent / "templates" / WORKERS).glob("search.*.min.js"):
+    for path in (theme_folder() / WORKERS).glob("search.*.min.js"):
         text = path.read_text(encoding="utf-8")
         if not KEY.search(text) or not SEPARATOR.search(text):
             raise SearchChanged(f"{path.name}: lunr's key or separator was not found; is the search still to be mended?")
