@@ -15,7 +15,7 @@ MOST_OPEN_LINES = 12
 """More worked lines than that are folded: the verdict must stay on one screen with the inputs."""
 
 LONGEST_IN_HALF = 9
-"""A choice with more characters is cut off in half the width of a phone."""
+"""A value with more characters is cut off in half the width of a phone."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,19 @@ def _field(item: Input, key: str, given: Mapping[str, str], run: Run) -> Html:
         h("p", item.help, class_="calc-help") if item.help else None,
         _paste(item, id) if _takes_file(item) else None,
         h("p", class_="calc-msg", id=described),
-        class_="calc-field is-wide" if _is_wide(item) else "calc-field",
+        class_="calc-field is-wide" if _is_wide(item, text) else "calc-field",
         data_field=item.name,
         data_unused=not is_used(item, run.inputs),
         data_kind=item.kind or None,
     )
 
 
-def _is_wide(item: Input) -> bool:
-    """Does the name of a choice need the whole width of a phone?"""
+def _is_wide(item: Input, text: str) -> bool:
+    """Does a number, or the name of a choice, need the whole width of a phone?"""
     labels = item.choice_labels or {}
-    return item.type == "choice" and any(len(labels.get(str(c), str(c))) > LONGEST_IN_HALF for c in item.choices)
+    if item.type == "choice":
+        return any(len(labels.get(str(c), str(c))) > LONGEST_IN_HALF for c in item.choices)
+    return item.type in ("int", "float") and len(text) > LONGEST_IN_HALF
 
 
 def _attributes(item: Input, id: str, text: str, default: str) -> dict[str, str]:
