@@ -47,7 +47,8 @@
     }
 
     async deliver(text) {
-      for (const name of ["python", ...JSON.parse(text).needs]) {
+      const { plain, needs } = JSON.parse(text);
+      for (const name of ["python", ...(plain ? ["plain"] : []), ...needs]) {
         if (this.sent.has(name)) continue;
         this.sent.add(name);
         const { worker, ...brought } = await files(`${name}.js`);

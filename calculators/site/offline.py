@@ -1,7 +1,8 @@
 """The offline edition: a built site as one archive whose calculators run from file://, by double-click.
 
 A page opened from a disk may load classic scripts only: no fetch, no module, no worker file.  So the files of Python travel
-as base64 in two such scripts (``offline/python.js``, ``offline/numpy.js``); ``offline.js`` hands them to a blob worker.
+as base64 in such scripts: ``offline/python.js``, ``offline/plain.js`` (for a start without snapshot), ``offline/numpy.js``.
+``offline.js`` hands them to a blob worker.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ def members(site: Path) -> dict[str, bytes]:
     packages = {name: runtime["folder"] + facts["file_name"] for name, facts in runtime["lock"]["packages"].items()}
     plain_wasm = runtime["folder"] + "pyodide.asm.wasm"  # the packed one will do
     start = {path for path in runtime["integrity"] if path not in {*packages.values(), plain_wasm} and not path.endswith(".js")}
-    python = {"worker": _worker(site / "assets/calc-worker.mjs"), **{path: _read(generated / path) for path in sorted(start)}}
+    plain = {book["bundle"], runtime["stdlib"], runtime["rest"], runtime["wasm"]} & start
+    python = {"worker": _worker(site / "assets/calc-worker.mjs"), **{path: _read(generated / path) for path in sorted(start - plain)}}
     kept = {path: data for path, data in _site_files(site) if path.removeprefix("assets/generated/") not in {*start, *packages.values(), plain_wasm}}
     return {
         **kept,
         _BOOK: kept[_BOOK] + (_HERE / "offline.js").read_bytes(),
         "assets/offline/python.js": _script(python),
+        "assets/offline/plain.js": _script({path: (generated / path).read_bytes() for path in sorted(plain)}),
         **{f"assets/offline/{name}.js": _script({path: (generated / path).read_bytes()}) for name, path in packages.items()},
     }
 

@@ -59,6 +59,11 @@ def test_cards_calculate_from_a_disk(tab: Page, edition: Path) -> None:
     assert status(card) == ""
     assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
     assert started(tab) == "snapshot"
+    tab.evaluate("aiInfraBook.pyodide.snapshot = ''; dispatchEvent(new PageTransitionEvent('pagehide'))")
+    change(card, "hbm_tbs", "5")
+    settle(card)
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "5"})["hbm_ms"]
+    assert started(tab) == "plain"
 
     numeric = opened(tab, edition, NUMERIC)
     change(numeric, "n", "1024")
