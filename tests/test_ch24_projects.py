@@ -194,9 +194,50 @@ def test_a_script_alone_asks_for_its_neighbour(project, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_table_may_lie_beside_its_script(tmp_path):
+    """Downloaded one by one there is no folder ``tables``."""
+    for name in ("kit.py", "paper_table.py", "tables/llama3.csv"):
+        (tmp_path / Path(name).name).write_bytes((FOLDER / name).read_bytes())
+    found = start("paper_table.py", "--table", "llama3", folder=tmp_path, cwd=tmp_path)
+    missing = start("paper_table.py", "--table", "zero", folder=tmp_path, cwd=tmp_path)
+
+    assert block(found.stdout)
+    assert missing.returncode == 1
+    assert "把 zero.csv 放在脚本旁边" in missing.stderr
+
+
+def test_outside_the_repository_the_plan_says_where_to_run(tmp_path):
+    for name in ("kit.py", "plan_check.py"):
+        (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
+    done = start("plan_check.py", "--repo", str(tmp_path), folder=tmp_path, cwd=tmp_path)
+
+    assert done.returncode in (0, 1)  # 0 where the book is installed
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or "在书的仓库里跑" in done.stderr
+
+
+@pytest.mark.parametrize(("gflop_s", "kind", "lever"), [("0.001", "bytes", "gb_s"), ("1e6", "throughput", "gflop_s")])
+def test_a_bend_passes_within_a_factor_of_two_on_either_side(gflop_s, kind, lever, tmp_path):
+    words = f"--layers 2 --width 128 --max-batch 1024 --repeats 3 --gb-s 1 --gflop-s {gflop_s}"
+    rows = [row.split(",") for row in block(start("decode.py", *words.split(), cwd=tmp_path).stdout).splitlines() if "拐点" in row]
+
+    assert len(rows) == 1
+    assert rows[0][2] == kind
+    assert rows[0][5].startswith(f"{lever}=")
+    assert load("project-report").run({"csv": ",".join(rows[0])}).values["worst_ratio"] > 2
+
+
+@every_project
+def test_help_keeps_its_columns_apart(project, tmp_path):
+    told = start(SCRIPTS[project][0], "--help", cwd=tmp_path).stdout.partition("参数：")[2]
+
+    assert all(re.match(r"  --[\w-]+ +\S", line) for line in told.strip("\n").splitlines())
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
 def test_scripts_are_short_and_import_nothing_else(path):
     text = path.read_text(encoding="utf-8")
+    ast.parse(text, feature_version=(3, 9))  # what the page promises
     mine = {p.stem for p in FOLDER.glob("*.py")}
 
     assert len(text.splitlines()) <= LONGEST

@@ -69,8 +69,8 @@ def _chart(run: Run, **_: object) -> tuple[Chart, ...]:
     inputs=(
         text("samples", "实测（空着就造数据）", longest=20_000, placeholder="1e3,1.5e-4; 1e5,7e-4; 1e7,5.6e-2", help="一行一个 bytes,seconds；脚本 ring_mp.py 印的那块直接贴"),
         integer("n", "几个进程 n", 8, low=2, high=100_000, stops=(2, 3, 4, 8, 16, 32, 64, 128, 256, 1024)),
-        number("alpha_us", "α 的预测", 8, "µs", low=0, high=1e4, stops=(0, 1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000), help="没有实测时，按它造数据"),
-        number("b_gb_s", "B 的预测", 360, "GB/s", low=0.001, high=1e4, stops=log_stops(0.1, 1000, 4), help="没有实测时，按它造数据"),
+        number("alpha_us", "α 的预测", 8, "µs", low=0, high=1e4, stops=(0, 1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000), help="有实测，拿来对；没有，按它造数据"),
+        number("b_gb_s", "B 的预测", 360, "GB/s", low=0.001, high=1e4, stops=log_stops(0.1, 1000, 4), help="有实测，拿来对；没有，按它造数据"),
         number("noise", "造数据的噪声 σ", 0.05, low=0, high=0.3, stops=(0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3), more=True),
         integer("seed", "随机种子", 0, low=0, high=1_000_000, more=True, stops=tuple(range(10))),
     ),

@@ -44,7 +44,7 @@ def worker(rank, a, sizes, out, file):
 
 def main():
     a = kit.options(__doc__, TABLE)
-    torch = kit.package("torch", "python3 -m pip install torch；只有 NumPy 就改跑 ring_mp.py")
+    torch = kit.package("torch", "装上再跑：python3 -m pip install torch；只有 NumPy 就改跑 ring_mp.py")
     if a.backend == "nccl" and torch.cuda.device_count() < a.n:
         kit.stop(f"nccl 要 {a.n} 张卡，这里有 {torch.cuda.device_count()} 张：把 --n 调小，或 --backend gloo")
     if a.backend == "auto":

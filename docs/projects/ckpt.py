@@ -24,7 +24,7 @@ TABLE = {
     "copy-gb-s": (0.0, 0.0, 1e5, "预测的内存拷贝，GB/s；0 是先试拷"),
     "ckpt-gb": (16.0, 0.001, 1e6, "换算：你的 checkpoint，GB（8B 的 BF16 权重是 16）"),
     "mtti-h": (24.0, 0.01, 1e5, "换算：平均几小时断一次"),
-    "dir": (tempfile.gettempdir(), None, None, "写到哪个目录"),
+    "dir": (".", None, None, "写到哪个目录；不要内存盘，有的系统 /tmp 就是"),
 }
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-NUMPY = "python3 -m pip install numpy（Debian、Ubuntu：apt install python3-numpy）"
+NUMPY = "装上再跑：python3 -m pip install numpy（Debian、Ubuntu：apt install python3-numpy）"
 
 
 def stop(message, code=2):
@@ -22,7 +22,7 @@ def options(about, table):
     hasattr(signal, "SIGPIPE") and signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # 接了 | head 也不报错
     words, got = sys.argv[1:], {name: row[0] for name, row in table.items()}
     if {"-h", "--help"} & set(words):
-        print(about, "\n参数：", *(f"  --{name:<14}{str(row[0] or '').strip('()').replace(' ', ''):<10}{row[3]}" for name, row in table.items()), sep="\n")
+        print(about, "\n参数：", *(f"  --{name:<16}{str(row[0] or '').strip('()').replace(', ', ','):<9} {row[3]}" for name, row in table.items()), sep="\n")
         sys.exit(0)
     while words:
         name, equals, text = words.pop(0).partition("=")
@@ -54,7 +54,7 @@ def package(name, how=""):
     try:
         return importlib.import_module(name)
     except ImportError:
-        return stop(f"这个脚本要 {name}，你的 Python 里没有。装上再跑：{how}", 1) if how else None
+        return stop(f"这个脚本要 {name}，这里没有。{how}", 1) if how else None
 
 
 def timed(work, repeats, sync=lambda: None, warm_up=10, at_least=0.002, budget=10.0):

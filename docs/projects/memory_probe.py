@@ -69,7 +69,7 @@ def main():
     n, b, s, h = 12 * a.layers * a.width**2 + 2 * a.vocab * a.width, a.batch, a.seq, a.width
     per_layer = (12 if torch else 10) * b * s * h + (0 if a.sdpa else b * (h // 64) * s * s)
     told = [n * a.bytes_per_param / 4, 4.0 * (a.layers * per_layer + b * s * (h + a.vocab)), n * a.bytes_per_param / 4, n * a.bytes_per_param / 2]
-    rows = [*zip(("权重", "激活", "梯度", "Adam", "峰值"), [0.05] * 4 + [0.15], [*told, sum(told)], with_torch(a) if torch else with_numpy(a))]
+    rows = [*zip(("权重", "激活", "梯度", "Adam", "峰值"), [0.05] * 4 + [0.15], [*told, sum(told)], with_torch(a) if torch else with_numpy(a))]  # noqa: B905
     for name, _, p, m in rows:
         print(f"{name}：预测 {p / 1e6:.4g} MB，实测 {m / 1e6:.4g} MB（{m / p - 1:+.1%}）")
     lever = dict.fromkeys(("权重", "梯度", "Adam"), f"bytes_per_param={a.bytes_per_param:g}")

@@ -1,6 +1,6 @@
 """C3 复现一张论文表：印的数一格一格重算，找出对不上的。
 
-跑：python3 paper_table.py --table zero；四张表在旁边的 tables 目录，CSV，也能加自己的行。
+跑：python3 paper_table.py --table zero；四张表是 CSV，在脚本旁边或旁边的 tables 目录，也能加自己的行。
 差在 1% 加最后一位的舍入以内算对上。对不上的，先查口径，再查是不是印错——这一步归你写。只用标准库。"""
 
 import csv
@@ -16,7 +16,7 @@ except ImportError:
 def zero_gb(psi_b, n, stage):
     """权重 2、梯度 2、优化器 12 字节，第几级就切前几样。"""
     shares = {1: (1, 1, n), 2: (1, n, n), 3: (n, n, n)}[int(stage)]
-    return sum(size * psi_b / share for size, share in zip((2, 2, 12), shares))
+    return sum(size * psi_b / share for size, share in zip((2, 2, 12), shares))  # noqa: B905
 
 
 def megatron_b(layers, width, vocab=51200, seq=2048):
@@ -43,11 +43,12 @@ TABLE = {
 
 def main():
     a = kit.options(__doc__, TABLE)
-    path = Path(a.dir) / f"{a.table}.csv"
+    beside = Path(__file__).resolve().parent / f"{a.table}.csv"  # 下载时没建 tables 目录的
+    path = beside if beside.is_file() else Path(a.dir) / beside.name
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     except (OSError, UnicodeDecodeError):
-        kit.stop(f"读不了 {path}：把 tables 目录放在脚本旁边，或用 --dir 指过去", 1)
+        kit.stop(f"读不了 {path}：把 {path.name} 放在脚本旁边（第 24 章有下载），或用 --dir 指过去", 1)
     rows = []
     for k, row in enumerate(csv.DictReader(lines), 1):
         try:

@@ -16,7 +16,7 @@ TABLE = {
     "example": (False, None, None, "印一份例子就走"),
 }
 EXAMPLE = """\
-[plan]             # 名字和取值同第 14 章的「一份方案，全算一遍」
+[plan]             # 名字和取值同第 14 章的「这套并行能不能跑」
 model = "llama-3-70b"
 gpu = "h100-sxm"
 n_gpus = 64
@@ -46,8 +46,8 @@ def main():
     if a.example:
         return print(EXAMPLE)
     sys.path.insert(0, a.repo)
-    tomllib = kit.package("tomllib", "Python 3.11 或更新")
-    index, errors = (kit.package(f"calculators.core.{name}", "在仓库里跑，或用 --repo 指到仓库（里面有 calculators 目录）") for name in ("index", "errors"))
+    tomllib = kit.package("tomllib", "用 Python 3.11 或更新的跑")
+    index, errors = (kit.package(f"calculators.core.{name}", "在书的仓库里跑，或用 --repo 指到仓库（里面有 calculators 目录）") for name in ("index", "errors"))
 
     def run(id, given):
         return index.load(id).run({name: str(value) for name, value in given.items()}).values

@@ -1,6 +1,6 @@
 """P4 all-reduce 与 α–β：几个进程排成环，在共享内存里把梯度加起来，1 KB 到 64 MB 各测几次。
 
-先用第 10 章的「ring 要多久」写下预测，再跑：python3 ring_mp.py
+先用第 10 章的「一次 all-reduce 要多久」写下预测，再跑：python3 ring_mp.py
 进程比核多，测到的是抢核，报告里要写明。多卡用 allreduce_torch.py。"""
 
 import multiprocessing as mp

@@ -28,7 +28,7 @@ def star(rank, n, parts, send, receive):
         send(0, parts)
         parts[:] = receive(paid=False)
     for _ in range(0 if rank else n - 1):
-        parts[:] = [mine + other for mine, other in zip(parts, receive())]
+        parts[:] = [mine + other for mine, other in zip(parts, receive())]  # noqa: B905
     for other in range(n if rank else 1, n):
         send(other, parts, paid=True)
 

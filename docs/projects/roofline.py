@@ -56,7 +56,8 @@ def main():
         seconds = kit.timed(work, a.repeats, sync)
         middle = statistics.median(seconds)
         low, high = min(seconds) * 1e3, max(seconds) * 1e3
-        print(f"{name:<14}{middle * 1e3:9.4g} ms（{low:.4g}–{high:.4g}）{flops / middle / 1e9:10.4g} GFLOP/s{moved / middle / 1e9:9.4g} GB/s")
+        shaky = "  <- 抖得厉害，关掉别的程序再测" if sorted(seconds)[len(seconds) * 9 // 10] > 1.5 * middle else ""
+        print(f"{name:<14}{middle * 1e3:9.4g} ms（{low:.4g}–{high:.4g}）{flops / middle / 1e9:10.4g} GFLOP/s{moved / middle / 1e9:9.4g} GB/s{shaky}")
         rows.append((float(flops), float(moved), middle))
 
     n = min(256, a.max_n)

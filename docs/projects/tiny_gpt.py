@@ -35,7 +35,7 @@ class NumpyGPT:
         """词的概率，和反向要用的激活。"""
         np, x, kept = self.np, self.weights[0][tokens], []
         mask = np.triu(np.full(2 * tokens.shape[1:], -1e9, np.float32), 1)
-        for qkv, out, up, down in zip(*[iter(self.weights[2:])] * 4):
+        for qkv, out, up, down in zip(*[iter(self.weights[2:])] * 4):  # noqa: B905
             n1, r1 = self.norm(x)
             q, k, v = (np.ascontiguousarray(self.split(t)) for t in np.split(n1 @ qkv, 3, -1))
             p = self.softmax(q @ k.swapaxes(-1, -2) / np.float32(math.sqrt(q.shape[-1])) + mask)
@@ -72,7 +72,7 @@ class NumpyGPT:
     def step(self, grads, lr=1e-3):
         """Adam；m、v 第一步才创建。"""
         self.moments = self.moments or [(self.np.zeros_like(w), self.np.zeros_like(w)) for w in self.weights]
-        for w, g, (m, v) in zip(self.weights, grads, self.moments):
+        for w, g, (m, v) in zip(self.weights, grads, self.moments):  # noqa: B905
             m += 0.1 * (g - m)
             v += 0.05 * (g * g - v)
             w -= lr * m / (self.np.sqrt(v) + 1e-8)

@@ -49,7 +49,7 @@ def with_torch(a):
 
 def main():
     a = kit.options(__doc__, TABLE)
-    torch = None if a.backend == "numpy" else kit.package("torch", a.backend == "torch" and "python3 -m pip install torch，或改用 --backend numpy")
+    torch = None if a.backend == "numpy" else kit.package("torch", a.backend == "torch" and "装上再跑：python3 -m pip install torch，或改用 --backend numpy")
     if not torch and (a.bf16 or a.sdpa or a.compile):
         kit.stop("--bf16、--sdpa、--compile 要 PyTorch：装上它，或去掉这几个")
     if a.width % 64:
