@@ -233,13 +233,85 @@ def test_write_assets_removes_what_earlier_builds_left(tmp_path: Path) -> None:
     assert (folder / "other.txt").exists()
 
 
-def test_without_node_the_plain_library_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompile, "compiled_stdlib", lambda _: None)
+def test_without_node_everything_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(precompile, "find_node", lambda: None)
+    monkeypatch.setenv("AI_INFRA_CACHE", str(cache_without_derived(tmp_path)))
 
-    assets = bundle.write_assets(tmp_path)
+    assets = bundle.write_assets(tmp_path / "docs")
+    pyodide = read_book(assets.folder)["pyodide"]
 
     assert assets.stdlib == f"{manifest().folder}/python_stdlib.zip"
-    assert read_book(assets.folder)["pyodide"]["rest"] == ""
+    assert (pyodide["rest"], pyodide["snapshot"], pyodide["cut"]) == ("", "", "")
+    assert pyodide["lock"] == manifest().lock()
+    assert (assets.folder / manifest().wheel("numpy").path).exists()
+    assert capsys.readouterr().err.count("Node") == 1, "one line says so"
+
+
+def cache_without_derived(tmp_path: Path) -> Path:
+    """A cache with the pinned files and nothing that a Node made."""
+    for file in manifest().files:
+        if runtime.cached(file).exists():
+            runtime.replace_file(tmp_path / "cache" / runtime.cached(file).relative_to(runtime.cache_dir()), runtime.cached(file).read_bytes())
+    return tmp_path / "cache"
+
+
+needs_node = pytest.mark.skipif(precompile.find_node() is None, reason="no Node on PATH and none from playwright")
+
+
+@needs_node
+def test_what_a_node_made_names_itself(tmp_path: Path) -> None:
+    """Names hold the hash of the contents; a memory knows the book it was made for."""
+    assets = bundle.write_assets(tmp_path)
+    pyodide = read_book(assets.folder)["pyodide"]
+
+    for name in (pyodide["snapshot"], pyodide["cut"], *(p.name for p in assets.folder.glob("shelf-*.bin"))):
+        assert hashlib.sha256((assets.folder / name).read_bytes()).hexdigest()[:8] == name.removesuffix(".bin").rpartition("-")[2]
+    assert assets.bundle.encode() in gzip.decompress((assets.folder / pyodide["snapshot"]).read_bytes())
+
+
+@needs_node
+def test_cut_machine_is_much_smaller_and_the_same_from_outside(tmp_path: Path) -> None:
+    assets = bundle.write_assets(tmp_path)
+    cut = gzip.decompress((assets.folder / read_book(assets.folder)["pyodide"]["cut"]).read_bytes())
+    whole = (assets.folder / manifest().folder / "pyodide.asm.wasm").read_bytes()
+
+    assert len(cut) < 0.7 * len(whole)
+    assert sections(cut).keys() == sections(whole).keys()
+    assert {k: v for k, v in sections(cut).items() if k != CODE} == {k: v for k, v in sections(whole).items() if k != CODE}
+
+
+CODE = 10
+
+
+def sections(wasm: bytes) -> dict[int, bytes]:
+    """A wasm's sections by number (custom ones, 0, joined)."""
+    found: dict[int, bytes] = {}
+    at = 8
+    while at < len(wasm):
+        number, at, size, shift = wasm[at], at + 1, 0, 0
+        while True:
+            byte, at = wasm[at], at + 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        found[number] = found.get(number, b"") + wasm[at : at + size]
+        at += size
+    return found
+
+
+@needs_node
+def test_compiled_wheel_is_the_pinned_one_without_sources(tmp_path: Path) -> None:
+    assets = bundle.write_assets(tmp_path)
+    lock = read_book(assets.folder)["pyodide"]["lock"]
+    facts = lock["packages"]["numpy"]  # type: ignore[index]
+    file = assets.folder / manifest().folder / facts["file_name"]  # type: ignore[index]
+    names = zipfile.ZipFile(file).namelist()
+
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == facts["sha256"]  # type: ignore[index]
+    assert file.stat().st_size < manifest().wheel("numpy").bytes
+    assert not [n for n in names if n.endswith((".py", ".pyi", ".h"))]
+    assert "numpy/__init__.pyc" in names
 
 
 def read_book(folder: Path) -> dict[str, dict[str, str]]:

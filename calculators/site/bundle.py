@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ def write_assets(docs_dir: Path, extra: Mapping[str, object] | None = None) -> A
     """Bring ``docs_dir/assets/generated`` up to date; ``extra`` is merged into ``book.js``.  Raises FetchError."""
     folder = docs_dir / "assets" / "generated"
     pinned = manifest()
+    if precompile.find_node() is None:
+        print("没有 Node：不预编译，也不做内存快照；网站照常能用，第一次改数要多等一两秒", file=sys.stderr)
     missing = runtime.fetch(folder, in_cache=pinned.lock_packages)
     plain = f"{pinned.folder}/python_stdlib.zip"
     compiled = precompile.compiled_stdlib(folder / pinned.folder)

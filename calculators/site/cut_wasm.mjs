@@ -1,7 +1,9 @@
-// Cuts Pyodide's wasm down to the functions that the book calls: of 16 955 it is one in six.  The others keep their
-// number and type and trap when called: such a machine is given up, and the whole one starts and answers instead.
+// Cuts Pyodide's wasm down to what the book calls: one in six of 16 955 functions, and the small ones, which weigh little.
+// The others keep their number and type and trap when called: such a machine is given up, and the whole one starts and
+// answers instead.
 // wasm_functions.txt lists what tests/parity.mjs saw called when it ran everything, in a machine marked by `marked`.
 const [CODE, CALL, END] = [10, 0x10, 0x0b];
+const SMALL = 128; // bytes
 const TRAP = Uint8Array.of(0, 0x00, END); // no locals, `unreachable`
 
 function unsigned(bytes, at) {
@@ -60,11 +62,11 @@ export function marked(bytes, base) {
   return withBodies(bytes, bodies(bytes).map(change));
 }
 
-// The functions that stay: the given ones and whatever they seem to call (too many rather than too few).
-export function kept(bytes, used) {
+// The functions that stay: the small ones, the given ones and whatever they seem to call (too many rather than too few).
+function kept(bytes, used) {
   const imports = WebAssembly.Module.imports(new WebAssembly.Module(bytes)).filter(({ kind }) => kind === "function").length;
   const all = bodies(bytes);
-  const stay = new Set(used);
+  const stay = new Set([...used, ...all.keys()].filter((number, i) => i < used.length || all[number].length < SMALL));
   for (const number of used) {
     const body = all[number];
     for (let at = 0; at < body.length; at++) {

@@ -21,7 +21,7 @@ def _boot(rest):
 _boot
 `;
 
-let assets, book, pyodide, respond;
+let assets, book, plain, pyodide, respond;
 const say = (message) => postMessage(JSON.stringify(message));
 const urlOf = (path) => assets + path;
 const short = (error) => String(error?.message ?? error).trim().split("\n").pop().slice(0, 120);
@@ -158,7 +158,7 @@ async function startPlain() {
 }
 
 async function boot(message) {
-  ({ assets, book } = message);
+  ({ assets, book, plain } = message);
   const { folder, lock, cut } = book.pyodide;
   try {
     new WebAssembly.Module(EMPTY_WASM);
@@ -166,10 +166,10 @@ async function boot(message) {
     throw new Trouble("这个网站的安全策略不允许运行 WebAssembly：请站长在 script-src 里加上 'wasm-unsafe-eval'");
   }
   import(urlOf(folder + "pyodide.asm.mjs")).catch(() => {}); // Pyodide imports it again, and reports
-  const broken = instantiateEarly(message.plain ? compileWhole(message.packed) : compilePacked(cut));
+  const broken = instantiateEarly(plain ? compileWhole(message.packed) : compilePacked(cut));
   for (const name of message.needs) begin(folder + lock.packages[name].file_name);
-  respond = await Promise.race([message.plain ? startPlain() : restore(), broken]);
-  say({ is: "ready", from: message.plain ? "plain" : "snapshot" });
+  respond = await Promise.race([plain ? startPlain() : restore(), broken]);
+  say({ is: "ready", from: plain ? "plain" : "snapshot" });
 }
 
 // Why did it not start?  Asks for each file again and names the first that is not what it should be.
@@ -205,13 +205,18 @@ async function loadPackages(needs, n) {
     if (pyodide.loadedPackages[name]) continue;
     const path = book.pyodide.folder + book.pyodide.lock.packages[name].file_name;
     say({ is: "step", text: `正在载入 ${name}（这张卡要用，约 3 MB）……` });
+    let why = "它没有装上";
     try {
       await pyodide.loadPackage(name, { messageCallback() {}, errorCallback() {} });
     } catch (error) {
       if (outOfMemory(error) || error instanceof WebAssembly.RuntimeError) throw error; // it is not the package
-      throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || short(error)}`);
+      why = short(error);
     }
-    if (!pyodide.loadedPackages[name]) throw new Trouble(`这张卡要用 ${name}，但是 ${(await diagnose([path])) || "它没有装上"}`);
+    if (!pyodide.loadedPackages[name]) {
+      const found = await diagnose([path]);
+      if (!found && !plain) throw new Error(why); // the file is sound: a whole machine may do what this one cannot
+      throw new Trouble(`这张卡要用 ${name}，但是 ${found || why}`);
+    }
     pyodide.runPython(`import ${name}`); // seconds on a phone: not the calculation's time
   }
   if (needs.length) say({ is: "loaded", n });
@@ -222,10 +227,11 @@ async function run({ n, needs, request }) {
     await loadPackages(needs, n);
     say({ is: "reply", n, reply: respond(request) });
   } catch (error) {
-    // a Python exception leaves Python usable; anything else is a broken machine
+    // A Python exception leaves Python usable; anything else is a broken machine.  One that was put back is never to blame
+    // a calculator: the whole one has the last word.
     if (error instanceof Trouble) say({ is: "refused", n, text: error.message });
     else if (outOfMemory(error)) say({ is: "failed", text: NO_MEMORY }); // what is left would not do for the next card either
-    else if (error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请把这组输入告诉我们` });
+    else if (plain && error instanceof pyodide.ffi.PythonError) say({ is: "refused", n, text: `计算器内部出错（${error.type}），请把这组输入告诉我们` });
     else say({ is: "failed", text: `计算停下了（${short(error)}）` });
   }
 }
@@ -236,7 +242,7 @@ onmessage = async ({ data }) => {
   try {
     await boot(message);
   } catch (error) {
-    const found = error instanceof Trouble ? error.message : message.plain && (await diagnose(bootFiles()));
+    const found = error instanceof Trouble ? error.message : plain && (await diagnose(bootFiles()));
     say({ is: "failed", text: outOfMemory(error) ? NO_MEMORY : found || `Python 没有启动（${short(error)}）` });
   }
 };

@@ -87,4 +87,5 @@ class FarServer:
             piece = data[at : at + PIECE]
             self.line.carry(len(piece))
             request.wfile.write(piece)
-            self.sent += len(piece)
+            with self.line.lock:
+                self.sent += len(piece)

@@ -65,6 +65,8 @@ def test_every_card_of_every_page(page: Page, server: SiteServer) -> None:
         for card in cards(page):
             problems += problems_of(card)
             seen += 1
+        if page.evaluate("workers") > 1:
+            problems.append(f"{name}: the machine put back from the snapshot was given up (test_cut_machine_is_complete)")
 
     assert seen
     assert not problems, "\n".join(problems)

@@ -131,6 +131,28 @@ def test_a_snapshot_that_never_arrives_is_not_waited_for_twice(strange: Callable
     assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
 
 
+def test_a_machine_that_lacks_something_is_given_up_for_a_whole_one(strange: Callable[..., Locator]) -> None:
+    """Its first answer is a trap: the same request is asked again, and the reader sees the answer."""
+    card = strange("""
+      const Native = Worker; let trapped = false;
+      globalThis.Worker = class extends Native {
+        set onmessage(hear) {
+          super.onmessage = (event) => {
+            const trap = !trapped && event.data.includes('"is":"reply"');
+            trapped ||= trap;
+            hear(trap ? { data: JSON.stringify({ is: "failed", text: "unreachable" }) } : event);
+          };
+        }
+      };
+    """)
+    change(card, "hbm_tbs", "6")
+    settle(card)
+
+    assert started(card.page) == "plain"
+    assert status(card) == ""
+    assert outputs(card)["hbm_ms"] == expected(**{**given(card), "hbm_tbs": "6"})["hbm_ms"]
+
+
 def test_files_that_never_arrive(strange: Callable[..., Locator], server: SiteServer) -> None:
     """No event tells: the time-out does, after one restart."""
     card = strange(
