@@ -4,8 +4,7 @@
 (() => {
   "use strict";
   if (customElements.get("book-check")) return; // a theme may run the script again
-  const { everything, make, reader, replaceAll } = globalThis.aiInfraState;
-  const LARGEST = 5e6;
+  const { everything, make, reader, replaceAll, saveFile, openFile } = globalThis.aiInfraState;
   const FULL = "浏览器不让保存：这一页还能用，关掉就忘";
   const chapter = () => document.querySelector("book-guide")?.dataset.chapter;
   const forgotten = {}; // what a browser without storage was told
@@ -127,15 +126,12 @@
     }
 
     async import(field) {
-      const [file] = field.files;
-      field.value = "";
-      if (!file) return;
+      if (!field.files.length) return;
       try {
-        if (file.size > LARGEST) throw new Error("文件太大：导出的进度只有几十 KB");
-        replaceAll(check(JSON.parse(await file.text())));
+        replaceAll(check(await openFile(field, "my-progress.json")));
         this.say("已导入。");
       } catch (error) {
-        this.say(`没有导入，原来的还在。${error instanceof SyntaxError ? "这个文件不是 JSON：请选「导出」得到的 my-progress.json" : error.message}`);
+        this.say(`没有导入，原来的还在。${error.message}`);
       }
       this.draw();
     }
@@ -151,9 +147,7 @@
   const ACTS = {
     "all-export"(page) {
       try {
-        const url = URL.createObjectURL(new Blob([JSON.stringify({ schema: 1, kept: everything() }, null, 1)], { type: "application/json" }));
-        make("a", { href: url, download: "my-progress.json" }).click();
-        URL.revokeObjectURL(url);
+        saveFile("my-progress.json", { schema: 1, kept: everything() });
       } catch {
         page.say(FULL);
       }

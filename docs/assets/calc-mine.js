@@ -4,11 +4,10 @@
 (() => {
   "use strict";
   if (customElements.get("calc-mine")) return; // a theme may run the script again
-  const { clip, reader } = globalThis.aiInfraState;
+  const { clip, reader, saveFile, openFile, LARGEST } = globalThis.aiInfraState;
   const KEY = "mine";
   const SCHEMA = 1;
   const KINDS = ["model", "gpu"];
-  const LARGEST = 5e6; // no model's config.json comes near
   const changed = new EventTarget();
   const known = () => globalThis.aiInfraBook?.choices || {};
 
@@ -164,9 +163,7 @@
     role = (name) => this.querySelector(`[data-role="mine-${name}"]`);
 
     export() {
-      const url = URL.createObjectURL(new Blob([JSON.stringify({ schema: SCHEMA, ...current }, null, 1)], { type: "application/json" }));
-      Object.assign(document.createElement("a"), { href: url, download: "my-config.json" }).click();
-      URL.revokeObjectURL(url);
+      saveFile("my-config.json", { schema: SCHEMA, ...current });
     }
 
     erase() {
@@ -174,18 +171,9 @@
     }
 
     async import(field) {
-      const file = field.files[0];
-      field.value = "";
-      if (!file) return;
+      if (!field.files.length) return;
       try {
-        if (file.size > LARGEST) throw new Error("文件太大：导出的配置只有几 KB");
-        let parsed;
-        try {
-          parsed = JSON.parse(await file.text());
-        } catch {
-          throw new Error("这个文件不是 JSON：请选「导出」得到的 my-config.json");
-        }
-        this.role("status").textContent = save(check(parsed)) || "已导入。";
+        this.role("status").textContent = save(check(await openFile(field, "my-config.json"))) || "已导入。";
       } catch (error) {
         this.role("status").textContent = `没有导入。${error.message}`;
       }

@@ -5,7 +5,7 @@
   if (globalThis.aiInfraPage) return; // a theme may run the script again
   globalThis.aiInfraPage = true;
   const BLOCK = "p, li, table, dd, blockquote, figure";
-  const MEMORY = "aiinfra.v1.figures";
+  const { make, reader, readLink } = globalThis.aiInfraState;
   let open = null; // the link whose note is shown
   const left = new Map(); // address → the values that a card had there: [card id, values]
 
@@ -18,15 +18,10 @@
   }
 
   function show(link) {
-    const note = document.createElement("aside");
-    note.className = "fig-note";
-    note.setAttribute("role", "note");
-    for (const line of link.dataset.why.split("\n")) {
-      note.append(Object.assign(document.createElement("p"), { textContent: line }));
-    }
+    const note = make("aside", { className: "fig-note", role: "note" }, ...link.dataset.why.split("\n").map((line) => make("p", { textContent: line })));
     if (link.getAttribute("href") !== "#") {
       const listed = link.hash.startsWith("#ref-");
-      const through = Object.assign(document.createElement("a"), { href: link.href, textContent: listed ? "在「全部出处」里看" : "用这组输入打开计算器" });
+      const through = make("a", { href: link.href, textContent: listed ? "在「全部出处」里看" : "用这组输入打开计算器" });
       through.dataset.role = listed ? "open-source" : "open-card";
       note.append(through);
     }
@@ -46,7 +41,7 @@
     if (url.pathname !== location.pathname || card?.localName !== "calc-card") return false;
     left.set(location.href, [card.id, card.values()]);
     history.pushState(null, "", url);
-    card.take(globalThis.aiInfraState.readLink(url.search));
+    card.take(readLink(url.search));
     return true;
   }
 
@@ -67,7 +62,7 @@
         close();
         if (!again) show(figure);
       } else if (through && openHere(through)) take(event);
-      else if (event.target.closest?.('[data-act="figures"]')) remember(!remembered());
+      else if (event.target.closest?.('[data-act="figures"]')) remember(event.target.closest(".fig-switch").ariaPressed !== "true");
       else if (event.target.closest?.('[data-act="report"]')) report(event.target);
     },
     true,
@@ -86,9 +81,8 @@
     }
     lines.push(`版本：${globalThis.aiInfraBook?.version ?? "未知"}，${navigator.userAgent}`, "我看到的：", "我以为应当是：");
     const row = button.closest(".calc-actions, p");
-    const area = row.querySelector("textarea.report") ?? Object.assign(document.createElement("textarea"), { className: "report", rows: 7 });
+    const area = row.querySelector("textarea.report") ?? make("textarea", { className: "report", rows: 7, ariaLabel: "报错的内容：复制后发给维护者" });
     area.value = lines.join("\n");
-    area.setAttribute("aria-label", "报错的内容：复制后发给维护者");
     row.append(area);
     area.select();
     navigator.clipboard?.writeText(area.value).catch(() => {}); // it is selected: Ctrl-C does the same
@@ -104,7 +98,7 @@
   addEventListener("popstate", () => {
     close();
     const [id, values] = left.get(location.href) ?? [];
-    const link = globalThis.aiInfraState.readLink(location.search);
+    const link = readLink(location.search);
     const card = document.getElementById(id ?? `calc-${(link.card ?? "").replace("~", "-")}`);
     if (card?.localName !== "calc-card" || card.page !== location.pathname) return;
     if (values) card.put(values);
@@ -112,20 +106,8 @@
   });
 
   // --- 「数字出处」: figures join the tab order only when the reader asks ---
-  function remembered() {
-    try {
-      return localStorage.getItem(MEMORY) === "on";
-    } catch {
-      return document.querySelector(".fig-switch")?.getAttribute("aria-pressed") === "true";
-    }
-  }
-
   function remember(on) {
-    try {
-      localStorage.setItem(MEMORY, on ? "on" : "off");
-    } catch {
-      // only for this page, then
-    }
+    reader.set("figures", on);
     apply(on);
   }
 
@@ -152,7 +134,7 @@
 
   // each new page brings its own switch, hidden until somebody can work it
   function adopt() {
-    if (document.querySelector(".fig-switch[hidden]")) apply(remembered());
+    if (document.querySelector(".fig-switch[hidden]")) apply(reader.get("figures") === true);
   }
   new MutationObserver(adopt).observe(document.documentElement, { childList: true, subtree: true });
   adopt();

@@ -4,6 +4,7 @@
   if (globalThis.aiInfraState) return; // a theme may run the script again
   const PREFIX = "aiinfra.v1.";
   const MOST_PARAMETERS = 60;
+  const LARGEST = 5e6; // bytes: no config.json and no export comes near
   const NATIVE_WORKER = globalThis.Worker; // on file:// the theme's shim puts another in its place
 
   // Where storage is blocked the theme's own scripts would stop: they, and we, get a memory that lasts as long as the page.
@@ -61,6 +62,25 @@
     return element;
   }
 
+  // A file for the reader to keep, and one that the reader hands us: anybody may have written it.
+  function saveFile(name, data) {
+    const url = URL.createObjectURL(new Blob([JSON.stringify(data, null, 1)], { type: "application/json" }));
+    make("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  }
+
+  async function openFile(field, name) {
+    const [file] = field.files;
+    const text = file && file.size <= LARGEST ? await file.text() : null;
+    field.value = "";
+    if (text === null) throw new Error("文件太大：导出的文件只有几十 KB");
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new Error(`这个文件不是 JSON：请选「导出」得到的 ${name}`);
+    }
+  }
+
   // A script of ours that is missing or damaged: said once, under the title.  The text and the printed answers stand.
   const broken = new Set();
   function note({ target, filename }) {
@@ -99,5 +119,6 @@
     return link;
   }
 
-  globalThis.aiInfraState = { everything, make, replaceAll, clip, readLink, tab: memory("sessionStorage"), reader: memory("localStorage"), NATIVE_WORKER, MOST_PARAMETERS };
+  const [tab, reader] = [memory("sessionStorage"), memory("localStorage")];
+  globalThis.aiInfraState = { everything, make, replaceAll, clip, readLink, saveFile, openFile, tab, reader, LARGEST, NATIVE_WORKER };
 })();
