@@ -151,7 +151,9 @@ class TestFermi:
         assert "不会快过 5.224 ms" in run("fermi").verdict
 
     def test_a_card_cannot_give_more_than_it_has(self):
-        assert run("fermi", "usable_gb=81").notes
+        over = run("fermi", "usable_gb=81")
+        assert over.notes
+        assert "改到 80 GB 以下" in over.verdict
         assert not run("fermi", "usable_gb=80").notes
 
     def test_one_card_has_nobody_to_talk_to(self):

@@ -71,13 +71,15 @@ def fermi(*, N: float, D: float, gpu: Accelerator, n: int, mfu: float, usable_gb
             "allreduce_s": sync,
         },
         lines=w.lines,
-        verdict=_training(gpu, n, fewest, days) + _answering(gpu, decode_gpus, weights, decode),
+        verdict=_training(gpu, n, usable_gb, fewest, days) + _answering(gpu, decode_gpus, weights, decode),
         notes=notes,
     )  # fmt: skip
 
 
-def _training(gpu: Accelerator, n: int, fewest: Quantity, days: Quantity) -> str:
+def _training(gpu: Accelerator, n: int, usable_gb: float, fewest: Quantity, days: Quantity) -> str:
     needed = format_number(fewest.value)
+    if usable_gb > gpu.memory_gb:
+        return f"先把「每卡留给状态」改到 {quantity(gpu.memory_gb, 'GB').text} 以下：{gpu.name} 没有那么多显存，算出的 {needed} 张不作数。"
     if n < fewest.value:
         return f"放不下：至少 {needed} 张才装得了训练状态，你有 {format_number(n)} 张。"
     return f"{format_number(n)} 张 {gpu.name} 装得下训练状态（至少 {needed} 张），要训 {days.text}。"

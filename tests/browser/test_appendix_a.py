@@ -36,6 +36,32 @@ LOOKUPS = (
     ("MinHash", "LSH"),
 )
 """What is typed, and words of the section's heading on which the search must land."""
+HURRIED = (
+    ("H100 带宽", "带宽 bandwidth"),
+    ("NVLink 单向", "单向与双向"),
+    ("H100 TFLOPS", "算力 compute"),
+    ("7B 训练显存", "训练 training"),
+    ("每参数 16 字节", "训练 training"),
+    ("KV 每 token", "推理 inference"),
+    ("MFU 公式", "计算公式"),
+    ("激活值公式", "显存公式"),
+    ("气泡公式", "流水线公式"),
+    ("checkpoint 间隔", "可靠性与成本公式"),
+    ("训练成本", "可靠性与成本公式"),
+    ("B200 规格", "规格表 specs"),
+    ("显卡参数", "规格表 specs"),
+    ("H100 H200 对比", "两张卡对比"),
+    ("GiB GB", "GB 与 GiB"),
+    ("Gb/s GB/s", "Gb/s 与 GB/s"),
+    ("bf16 字节", "精度与字节"),
+    ("一天多少秒", "时间一天多少秒"),
+    ("1B 是多少", "1B1T 是多少"),
+    ("数量级", "数量级"),
+    ("费米", "费米估算"),
+    ("术语", "词汇表"),
+)
+"""As an engineer types in a hurry: the sheet must be among the first three pages, and the section among its hits."""
+FIRST = 3
 HITS = "[...document.querySelectorAll('.md-search-result__item')].map(i => [...i.querySelectorAll('a')].map(a => [a.pathname.split('/').pop(), a.hash]))"
 
 
@@ -50,6 +76,19 @@ def test_a_look_up_lands_on_its_section(page: Page, server: SiteServer, typed: s
     assert sheet is not None
     wanted = re.sub(r"[^\w-]", "", heading.replace(" ", "-")).lower()
     assert any(wanted in unquote(anchor) for _, anchor in pages[sheet]), [unquote(a) for _, a in pages[sheet]]
+
+
+def test_what_a_hurried_engineer_types_finds_the_sheet_first(page: Page, server: SiteServer) -> None:
+    missed = []
+    for typed, heading in HURRIED:
+        page.goto(f"{server.url}index.html?q={quote(typed)}")
+        page.wait_for_function("/结果/.test(document.querySelector('.md-search-result__meta').textContent)", timeout=FAST_S * 1000)
+        pages: list[list[list[str]]] = page.evaluate(HITS)
+        anchors = [unquote(anchor) for hits in pages[:FIRST] if hits[0][0] == PAGE for _, anchor in hits]
+        wanted = re.sub(r"[^\w-]", "", heading.replace(" ", "-")).lower()
+        if not any(wanted in anchor for anchor in anchors):
+            missed.append((typed, [hits[0][0] for hits in pages[:FIRST]], anchors[:6]))
+    assert missed == []
 
 
 @pytest.mark.parametrize("typed", ["token", "memory-bound", "all-gather"])
