@@ -42,7 +42,9 @@ def test_every_spelling_of_the_right_number_is_right(typed):
     assert judge(typed, 56.0, "GB")[0] is True
 
 
-@pytest.mark.parametrize(("typed", "hint"), [("28", "2 倍"), ("7", "位和字节"), ("448", "位和字节"), ("56000", "一级单位"), ("60", "差一点"), ("-56", "差得远")])
+@pytest.mark.parametrize(
+    ("typed", "hint"), [("28", "2 倍"), ("7", "位和字节"), ("448", "位和字节"), ("56000", "一级单位"), ("60", "差一点"), ("-56", "差得远")]
+)
 def test_a_wrong_number_is_wrong_and_says_by_how_much(typed, hint):
     right, say = judge(typed, 56.0, "GB")
 

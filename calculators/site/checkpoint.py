@@ -75,9 +75,7 @@ def _field(i: int, q: Question) -> Html:
         h("button", "对一下"),
         h("a", "看答案", href=f"#answer-{i}", data_act="see-answer"),
     )
-    ask = h(
-        "book-check", form, h("span", data_role="said", role="status"), data_n=i, data_value=value, data_unit=unit, data_step=printed.half_step
-    )
+    ask = h("book-check", form, h("span", data_role="said", role="status"), data_n=i, data_value=value, data_unit=unit, data_step=printed.half_step)
     return h("div", ask, data_search_exclude=True)
 
 
