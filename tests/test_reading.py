@@ -37,13 +37,15 @@ def questions_of(chapter):
 
 
 # --- judged answers ---
-@pytest.mark.parametrize("typed", ["56", "56GB", "56 GB", "0.056 TB", "５６", "56,000 MB", "5.6e10 字节", "55.2", "56.9"])
+@pytest.mark.parametrize(
+    "typed", ["56", "56GB", "56 GB", "0.056 TB", "５６", "56,000 MB", "5.6e10 字节", "55.2", "56.9", "56 gb", "约 56 GB", "56 左右", "5.6×10^10 B"]
+)
 def test_every_spelling_of_the_right_number_is_right(typed):
     assert judge(typed, 56.0, "GB")[0] is True
 
 
 @pytest.mark.parametrize(
-    ("typed", "hint"), [("28", "2 倍"), ("7", "位和字节"), ("448", "位和字节"), ("56000", "一级单位"), ("60", "差一点"), ("-56", "差得远")]
+    ("typed", "hint"), [("28", "2 倍"), ("7", "位和字节"), ("448", "位和字节"), ("56000", "一级单位"), ("60", "大了 7.1%"), ("-56", "差得远")]
 )
 def test_a_wrong_number_is_wrong_and_says_by_how_much(typed, hint):
     right, say = judge(typed, 56.0, "GB")

@@ -114,6 +114,7 @@ class ChapterHead(Treeprocessor):
         for element in root.iter("p"):
             if (element.text or "").lstrip().startswith("⏱"):
                 element.set("class", "chapter-meta")
+                element.set("data-search-exclude", "data-search-exclude")
                 switch = Element("button", {"type": "button", "class": "fig-switch", "data-act": "figures", "aria-pressed": "false", "hidden": "hidden"})
                 switch.text = "数字出处"
                 element.append(switch)

@@ -20,6 +20,11 @@
     return Array.isArray(kept) ? `${Number(kept[0])}/${Number(kept[1])}` : "";
   }
 
+  function missed(id) {
+    const named = reader.get(`guess.${id}`)?.[2];
+    return Array.isArray(named) ? named.filter((each) => Array.isArray(each)) : [];
+  }
+
   function mark(n, ok) {
     const id = chapter();
     const asked = document.getElementById(`check-${n}`);
@@ -75,7 +80,9 @@
     const guesses = [...document.querySelectorAll('[data-role="guess"]')];
     const answered = guesses.filter((guess) => guess.querySelector("input:checked"));
     const right = answered.filter((guess) => guess.querySelector("input:checked").value === guess.dataset.answer).length;
-    if (answered.length) reader.set(`guess.${id}`, [right, answered.length]);
+    const wrong = answered.filter((guess) => guess.querySelector("input:checked").value !== guess.dataset.answer).map((guess) => guess.closest("calc-card"));
+    const named = wrong.map((card) => [card.id, card.querySelector(".calc-title").textContent]);
+    if (answered.length) reader.set(`guess.${id}`, [right, answered.length, named]);
     const lines = [];
     if (answered.length) lines.push(`先猜，你猜对 ${right}/${answered.length}`);
     if (answered.length < guesses.length) lines.push(`还有 ${guesses.length - answered.length} 个没猜`);
@@ -113,6 +120,7 @@
         const cells = { right: given.length - wrong.length || "", wrong: wrong.length || "", guessed: tally(id), read: read[id] ?? "" };
         for (const [role, text] of Object.entries(cells)) row.querySelector(`[data-role="${role}"]`).textContent = text;
         const items = wrong.map(([n, each]) => this.item(page, n, each));
+        for (const [card, title] of missed(id)) items.push(make("li", {}, "没猜中：", make("a", { href: `${page}#${encodeURIComponent(card)}`, textContent: String(title) })));
         if (items.length) weak.push(make("p", {}, make("strong", { textContent: row.querySelector("th").textContent })), make("ul", {}, ...items));
       }
       this.none ??= this.role("weak").firstElementChild;
@@ -153,6 +161,14 @@
       }
     },
     "all-erase"(page) {
+      const button = page.querySelector('[data-act="all-erase"]');
+      if (!button.dataset.sure) {
+        button.dataset.sure = 1;
+        button.textContent = "再点一次，真的全部清除";
+        return;
+      }
+      delete button.dataset.sure;
+      button.textContent = "全部清除";
       try {
         replaceAll({});
         for (const id of Object.keys(forgotten)) delete forgotten[id];

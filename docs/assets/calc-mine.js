@@ -105,7 +105,7 @@
     const control = card.querySelector("select[data-pastes]");
     if (!control) return;
     if (!isConfig(text)) {
-      const message = "这不像一份 config.json：它以 { 开头、以 } 结尾；下面仍是改数以前的结果";
+      const message = "这不像一份 config.json：打开那个文件，把 { 到 } 的全部内容贴进来；下面仍是改数以前的结果";
       return card.mark(control, { message, error: true, placeholder: null, used: true });
     }
     card.put({ [control.name]: text.trim() });
@@ -124,7 +124,10 @@
     if (act === "mine-set") remember(card);
   });
   document.addEventListener("input", ({ target }) => {
-    if (target.dataset?.paste !== undefined && target.value.trim()) adopt(target.closest("calc-card"), target.value);
+    if (target.dataset?.paste === undefined) return;
+    const card = target.closest("calc-card");
+    if (target.value.trim()) adopt(card, target.value);
+    else card.mark(card.querySelector("select[data-pastes]"), { message: "", error: false, placeholder: null, used: true });
   });
   document.addEventListener("change", ({ target }) => {
     if (target.dataset?.file !== undefined) read(target.closest("calc-card"), target.files[0]).then(() => (target.value = ""));

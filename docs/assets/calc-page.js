@@ -17,7 +17,7 @@
     open = null;
   }
 
-  function show(link) {
+  function show(link, byKey) {
     const note = make("aside", { className: "fig-note", role: "note" }, ...link.dataset.why.split("\n").map((line) => make("p", { textContent: line })));
     if (link.getAttribute("href") !== "#") {
       const listed = link.hash.startsWith("#ref-");
@@ -32,6 +32,9 @@
     note.scrollIntoView({ block: "nearest" }); // at the foot of a phone's screen it would open unseen
     link.setAttribute("aria-expanded", "true");
     open = { link, note };
+    if (!byKey) return;
+    note.tabIndex = -1; // the next Tab is the note's own link
+    note.focus({ preventScroll: true });
   }
 
   // Is the link's card on this page?  Then the values change here; Back returns to the former ones.
@@ -60,7 +63,7 @@
         take(event);
         const again = open?.link === figure;
         close();
-        if (!again) show(figure);
+        if (!again) show(figure, event.detail === 0);
       } else if (through && openHere(through)) take(event);
       else if (event.target.closest?.('[data-act="figures"]')) remember(event.target.closest(".fig-switch").ariaPressed !== "true");
       else if (event.target.closest?.('[data-act="report"]')) report(event.target);
@@ -77,13 +80,16 @@
       lines.push(`计算器：${card.key}（${card.querySelector(".calc-title").textContent}）`);
       lines.push(`输入：${Object.entries(card.values()).map(([name, text]) => `${name}=${text}`).join("，")}`);
       lines.push(`结果：${outputs.map((output) => `${output.dataset.output}=${output.dataset.text}`).join("，")}`);
-      lines.push(`提示：${card.querySelector('[data-role="status"]').textContent || "无"}`);
+      const status = card.querySelector('[data-role="status"]').textContent;
+      if (status && !status.startsWith("链接已复制")) lines.push(`提示：${status}`);
     }
     lines.push(`版本：${globalThis.aiInfraBook?.version ?? "未知"}，${navigator.userAgent}`, "我看到的：", "我以为应当是：");
     const row = button.closest(".calc-actions, p");
     const area = row.querySelector("textarea.report") ?? make("textarea", { className: "report", rows: 7, ariaLabel: "报错的内容：复制后发给维护者" });
     area.value = lines.join("\n");
-    row.append(area);
+    const told = row.querySelector("small") ?? document.createElement("small");
+    told.textContent = "已经选中，补上最后两行，发给给你这本书的人：不会自动发送。";
+    row.append(area, told);
     area.select();
     navigator.clipboard?.writeText(area.value).catch(() => {}); // it is selected: Ctrl-C does the same
   }

@@ -88,10 +88,16 @@
 
   // --- the place where the reader stopped ---
   const stopped = reader.get("place");
-  const isPlace = stopped !== null && Object.hasOwn(chapters, stopped.chapter) && [stopped.at, stopped.title].every((text) => typeof text === "string");
+  const isPlace = stopped !== null && stopped.when !== reader.get("declined") && Object.hasOwn(chapters, stopped.chapter) && [stopped.at, stopped.title].every((text) => typeof text === "string");
   let back = isPlace && (tab.get("here") === null || Date.now() - stopped.when > AWAY_MS); // offered on the first page only
   let home = isPlace; // and on the home page, until it is declined
   let section = null;
+
+  function decline() {
+    back = home = false;
+    reader.set("declined", stopped.when);
+    redraw();
+  }
 
   function offer(here, page) {
     if (!(page === "index" ? home : back)) return null;
@@ -99,10 +105,10 @@
     const before = chapters[way[way.indexOf(stopped.chapter) - 1]];
     const name = `${stopped.chapter === here ? "这一章" : chapters[stopped.chapter].title} § ${stopped.title}`;
     const go = make("a", { href: `${address(stopped.chapter)}#${stopped.at}`, textContent: name });
-    const decline = make("button", { type: "button", textContent: "不用了", onclick: () => ((back = home = false), redraw()) });
+    const refuse = make("button", { type: "button", textContent: "不用了", onclick: decline });
     const points = before && make("ul", {}, ...before.rescue.map((text) => make("li", { textContent: text })));
     const rescue = before?.rescue.length && make("details", { open: true }, make("summary", { textContent: `⚡ 30 秒接上：上一章「${before.title}」的三点` }), points);
-    return make("div", { className: "place-back" }, make("p", {}, "上次读到 ", go, " ", decline), rescue || null);
+    return make("div", { className: "place-back" }, make("p", {}, "上次读到 ", go, " ", refuse), rescue || null);
   }
 
   function keepPlace() {
@@ -165,8 +171,6 @@
 
     reached() {
       this.seen.disconnect();
-      setRead(this.dataset.chapter, true);
-      this.draw();
       globalThis.aiInfraCheck?.show();
     }
 
@@ -187,7 +191,9 @@
       const next = at < 0 ? stations.find((id) => !read()[id]) : stations[at + 1];
       const way = make("nav", { className: "guide on-route", ariaLabel: `路线「${routes[route].title}」的上一站与下一站` });
       if (at > 0) way.append(step(stations[at - 1], "路线上一站", "prev"));
+      const left = stations.filter((id) => id !== here && !read()[id]);
       if (next) way.append(step(next, at < 0 ? "回到路线" : "路线下一站", "next"));
+      else if (left.length) way.append(step(left[0], `还有 ${left.length} 站没读`, "next"));
       else way.append(make("p", { className: "guide-next", textContent: `路线「${routes[route].title}」走完了。` }));
       this.append(way);
     }
@@ -200,10 +206,10 @@
     ({ target }) => {
       const id = known(target.closest?.("[data-route]")?.dataset.route);
       if (id) follow(id);
+      const guide = target.closest?.("book-guide");
+      if (guide && target.closest(".guide-next")) setRead(guide.dataset.chapter, true); // who goes on has read this one
       const button = target.closest?.('[data-act="read"]');
       if (!button) return;
-      const guide = button.closest("book-guide");
-      guide.seen.disconnect();
       setRead(guide.dataset.chapter, button.getAttribute("aria-pressed") !== "true");
       redraw();
     },

@@ -57,6 +57,10 @@ QUERIES = (
     ("租还是买", "23"),
     ("首字延迟", "15"),
     ("专家并行", "14"),
+    # Chinese and Latin glued
+    ("kv缓存", "16"),
+    ("GPU利用率", "23"),
+    ("zero3", "11"),
 )
 FROM_DISK = QUERIES[::2]
 PAGES = "[...document.querySelectorAll('.md-search-result__item')].map(item => item.querySelector('a').pathname.split('/').pop())"
