@@ -1,6 +1,6 @@
 // node parity.mjs GENERATED BOOK.json JOBS.json OUT.json
 // Runs calculators where readers run them, in a machine put back from the snapshot: for each job {id, values} what
-// Calculator.run gives, or the messages of its refusal; the standard library's modules that were imported on the way,
+// Calculator.run gives, or the messages of its refusal, for each {request} what the page gets; the standard library's modules that were imported on the way,
 // those of them that only the whole library has, and the functions of the machine that were called.
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,6 +18,8 @@ from calculators.render.live import respond
 
 def run(job):
     job = json.loads(job)
+    if "request" in job:
+        return json.dumps({"reply": respond(job["request"])})
     if not job["values"]:  # once with its page
         respond(json.dumps({"id": job["id"], "key": "calc-x-1", "values": {}, "base": {}}))
     try:
