@@ -102,7 +102,7 @@ def _names() -> re.Pattern[str]:
     """Names of models and cards as people write them: they may hold digits with a unit (A100 80GB) and are no figures."""
     names: set[str] = set()
     for card in accelerators().values():
-        bare = re.sub(r"^(NVIDIA|GeForce|AMD|Google|Huawei|Intel)\s+", "", re.sub(r"\s*\(.*\)$", "", card.name))
+        bare = re.sub(r"^(NVIDIA|GeForce|AMD|Google|Huawei|Intel)\s+", "", re.sub(r"\s*[(（].*[)）]$", "", card.name))
         names |= {card.id, card.name, bare, re.sub(r"\s(SXM\d?|PCIe)\b", "", bare), bare.replace("GeForce ", "")}
     for model in models().values():
         names |= {model.id, model.name, model.name.replace(" ", "-")}
