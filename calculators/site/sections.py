@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from pymdownx.slugs import slugify
 
@@ -24,6 +24,16 @@ class Section:
     title: str
     slug: str
     body: str
+
+    @cached_property
+    def figures(self) -> frozenset[str]:
+        """The targets that its text quotes."""
+        return frozenset(_TARGET.findall(self.body))
+
+    @cached_property
+    def pairs(self) -> frozenset[str]:
+        """Its pairs of Chinese characters and its Latin words."""
+        return frozenset(_pairs(self.title + self.body))
 
 
 def sections(page: str) -> tuple[Section, ...]:
@@ -91,8 +101,7 @@ def told_in(page: str, question: str) -> Section | None:
     figures, pairs = set(_TARGET.findall(question)), _pairs(question)
 
     def nearness(s: Section) -> tuple[int, float]:
-        there = _pairs(s.title * 3 + s.body)
-        return len(figures & set(_TARGET.findall(s.body))), len(pairs & there) / (len(there) + 60) ** 0.5
+        return len(figures & s.figures), len(pairs & s.pairs) / (len(s.pairs) + 60) ** 0.5
 
     best = max(candidates, key=nearness)
     return best if nearness(best)[1] > 0 else None

@@ -40,10 +40,10 @@ def _in_diagrams(page: str) -> list[str]:
 
 def sources_list(options: dict[str, str], page: str) -> Html:
     """The references that belong to the chapter ``sources``.  Raises BadTarget for a chapter without any."""
-    place = options["sources"]
-    chosen = [r for id, r in references().items() if homes().get(id, OTHER) == place]
+    place, listed = options["sources"], homes()
+    chosen = [r for id, r in references().items() if listed.get(id, OTHER) == place]
     if not chosen:
-        raise BadTarget(f"没有归在「{place}」的出处；有 {'、'.join(sorted(set(homes().values())))}")
+        raise BadTarget(f"没有归在「{place}」的出处；有 {'、'.join(sorted(set(listed.values())))}")
     return h("div", *(_entry(r) for r in chosen), class_="sources", data_search_exclude=True)
 
 
