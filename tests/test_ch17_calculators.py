@@ -252,13 +252,13 @@ class TestBatchingSim:
 
     def test_it_is_quick(self):
         run("batching-sim")
-        start = time.perf_counter()
+        start = time.process_time()
         run("batching-sim")
-        assert time.perf_counter() - start < 0.3
-        start = time.perf_counter()
+        assert time.process_time() - start < 0.3
+        start = time.process_time()
         calculator = load("batching-sim")
         calculator.charts(run("batching-sim", "n_requests=5000 batch=512 mean_tokens=4096 max_tokens=32768"))
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
 
 
 class TestChunkedPrefill:
@@ -333,11 +333,11 @@ class TestChunkedPrefill:
 
     @pytest.mark.parametrize("attention", ["true", "false"])
     def test_the_smallest_chunks_are_in_time(self, attention):
-        start = time.perf_counter()
+        start = time.process_time()
         result = run("chunked-prefill", f"prompt_tokens=1000000 chunk_tokens=16 include_attention={attention}")
         load("chunked-prefill").charts(result)
         assert result.values["n_chunks"] == 62_500
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
 
     def test_the_timeline_holds_one_lane_each(self):
         calculator = load("chunked-prefill")

@@ -324,9 +324,9 @@ def test_alpha_is_one_minus_the_distance():
 
 def test_experiment_is_quick():
     run("spec-montecarlo")  # numpy is imported once
-    started = time.perf_counter()
+    started = time.process_time()
     run("spec-montecarlo", "seed=1")
-    assert time.perf_counter() - started < 0.3
+    assert time.process_time() - started < 0.3
 
 
 # --- batch
