@@ -264,6 +264,7 @@ def test_a_reference_opens_its_entry(page: Page, server: SiteServer) -> None:
     page.goto(server.url + f"{slug('01')}.html")
     cards(page)
     page.locator("a.fig-fact").first.click()
+    page.wait_for_timeout(400)  # the theme stores the scroll position late: who clicks within that time lands there
     page.locator('.fig-note [data-role="open-source"]').click()
     page.wait_for_url("**/references.html#ref-*")
     expect(page.locator(f'[id="{target_id(page.url)}"]')).to_be_in_viewport()
