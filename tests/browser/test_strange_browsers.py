@@ -135,6 +135,10 @@ class TestLosing:
     def test_the_network_goes_away(self, tab: Callable[..., Page], server: SiteServer) -> None:
         page = tab()
         card = opened(page, server)
+        page.wait_for_load_state("networkidle")
+        while "lunr.zh.min.js" not in server.asked:  # the theme's search has a worker of its own, which throws when it is cut off
+            page.wait_for_timeout(100)
+        page.wait_for_timeout(300)
         page.context.set_offline(True)
         fails(card, "下载不到", "网络断了")
         page.context.set_offline(False)
