@@ -5,23 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from asking import first_error as refusal
+from asking import run
 
 from calculators.catalog import accelerator, accelerators
 from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.foundations.unit_convert import FACTORS, FAMILIES
-
-
-def run(id, query=""):
-    """``run("fermi", "N=8e9 n=8")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
-
 
 H100_8B = "N=8030261248 decode_gpus=1"
 B200 = "gpu_b=b200"

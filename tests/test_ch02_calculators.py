@@ -7,32 +7,17 @@ import math
 from pathlib import Path
 
 import pytest
+from asking import refusal, run, value
 
 from calculators.catalog import accelerator
 from calculators.catalog.chips import chips, latencies, shared_memories
 from calculators.catalog.references import references
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.chip import MOST_BLOCKS, MOST_WARPS, REGISTERS, peak_flops, registers_per_warp
 from calculators.site.targets import resolve
 
 PUBLISHED = json.loads((Path(__file__).parent / "data" / "ch02" / "published.json").read_text(encoding="utf-8"))
 EXACT = 1e-12
-
-
-def run(id, query=""):
-    """``run("wave-quant", "M=2305")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

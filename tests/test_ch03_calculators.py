@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from asking import refusal, run
 
 from calculators.catalog import accelerator, accelerators, model, models
 from calculators.catalog.references import references
@@ -18,17 +19,6 @@ from calculators.formulas.params import llama_params
 
 DATA = json.loads((Path(__file__).parent / "data" / "ch03_reference_values.json").read_text(encoding="utf-8"))
 EXACT = 0.0
-
-
-def run(id, query=""):
-    """``run("train-memory", "recipe=zero-16 recompute=full")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 def check(actual, expected, tolerance):

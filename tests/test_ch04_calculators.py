@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from asking import refusal, run, value
 
 from calculators.catalog import accelerator, accelerators, model
 from calculators.catalog.references import references
 from calculators.catalog.runs import training_runs
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.mfu import attention_core, flops_per_token
 from calculators.formulas.roofline import crossover_rows, gemm_elements, gemm_flops, reaches_ridge
@@ -18,21 +18,6 @@ from calculators.formulas.roofline import crossover_rows, gemm_elements, gemm_fl
 DATA = json.loads((Path(__file__).parent / "data" / "ch04_reference_values.json").read_text(encoding="utf-8"))
 LLAMA_8B = "N=8030261248 L=32 heads=32 head_dim=128 seq=8192"
 EXACT = 1e-12
-
-
-def run(id, query=""):
-    """``run("roofline", "m=1 gpu=h200")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

@@ -8,13 +8,12 @@ import time
 
 import numpy as np
 import pytest
+from asking import ref, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerator, accelerators
-from calculators.catalog.references import references
 from calculators.core.charts import BarChart, Grid, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.collectives import (
     ONE_PASS,
@@ -34,7 +33,6 @@ from calculators.formulas.collectives import (
 )
 from calculators.formulas.ring import play, ring_schedule, star_schedule
 from calculators.hardware._links import has_scale_up_link
-from calculators.site.targets import evaluate
 
 EXACT = 0.0
 FEW = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -43,19 +41,6 @@ FEW = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def run(id, query=""):
     """``run("allreduce", "nodes=16 algo=multi-ring")``; ``_`` stands for a space inside a value."""
     return load(id).run({name: value.replace("_", " ") for name, value in (pair.split("=", 1) for pair in query.split())})
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
-
-
-def ref(name):
-    """A figure of the references: ``nvlink-links#h100_links``."""
-    id, _, field = name.partition("#")
-    figure = references()[id].values[field]
-    return evaluate(figure.expr, figure.unit) if figure.expr else figure.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

@@ -10,10 +10,10 @@ import statistics
 
 import numpy as np
 import pytest
+from asking import refusal, run, value
 
 from calculators.catalog import accelerator
 from calculators.catalog.references import references
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.amdahl import accelerated_share, overall_speedup
 from calculators.formulas.memory import STATE_RECIPES
@@ -27,21 +27,6 @@ from calculators.single_gpu.lost_update import walk
 
 EXPERIMENTS = ("grad-underflow", "lost-update", "accum-precision", "fp8-scaling")
 EXACT = 1e-12
-
-
-def run(id, query=""):
-    """``run("lost-update", "fmt=fp16 steps=10")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, absolute tolerance.

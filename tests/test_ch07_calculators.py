@@ -6,11 +6,11 @@ import json
 import math
 
 import pytest
+from asking import ref
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerators, models
-from calculators.catalog.references import references
 from calculators.core.charts import BarChart, LineChart, Timeline
 from calculators.core.errors import Refusal
 from calculators.core.index import load
@@ -20,7 +20,7 @@ from calculators.formulas.op_graph import GRAPHS, builtin, fuse, moved_bytes, re
 from calculators.render.card import card
 from calculators.render.live import respond
 from calculators.site.cli import main
-from calculators.site.targets import evaluate, resolve
+from calculators.site.targets import resolve
 
 EXACT = 0.0
 FEW = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -35,13 +35,6 @@ def refusal(id, query="", **more):
     with pytest.raises(Refusal) as caught:
         run(id, query, **more)
     return caught.value
-
-
-def ref(name):
-    """A figure of the references: ``pytorch2-2024#inference``."""
-    id, _, field = name.partition("#")
-    figure = references()[id].values[field]
-    return evaluate(figure.expr, figure.unit) if figure.expr else figure.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

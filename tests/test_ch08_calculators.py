@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asking import ref, refusal, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerator, accelerators, model, models
-from calculators.catalog.references import references
 from calculators.core.charts import BarChart, Grid, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.attention import attention_flops, flash1_elements, fused_elements, unfused_elements
 from calculators.formulas.flash import flash2_elements, log_sum_exp_bytes, score_bytes
@@ -23,29 +22,11 @@ from calculators.single_gpu.exp_bottleneck import FLOP_PER_CYCLE
 from calculators.single_gpu.online_softmax import FP16_LARGEST_SCORE, absorb
 from calculators.single_gpu.tiled_attention import traffic, visits
 from calculators.site.literals import agrees
-from calculators.site.targets import evaluate, resolve
+from calculators.site.targets import resolve
 
 DATA = json.loads((Path(__file__).parent / "data" / "ch08" / "reference_flops.json").read_text(encoding="utf-8"))
 EXACT = 0.0
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None)
-
-
-def run(id, query=""):
-    """``run("flash-io", "d=64 n=1024")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
-
-
-def ref(name):
-    """A figure of the references: ``fa2-a100#tflops``."""
-    id, _, field = name.partition("#")
-    figure = references()[id].values[field]
-    return evaluate(figure.expr, figure.unit) if figure.expr else figure.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

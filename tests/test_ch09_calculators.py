@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from asking import check, refusal, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerator, models
 from calculators.catalog.references import references
 from calculators.core.charts import Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.activations import full_recompute_bytes
 from calculators.formulas.allocator import MIB, Block, CachingAllocator, OutOfMemory, rounded_up, segment_size
@@ -28,28 +28,6 @@ EXACT = 0.0
 
 def rows(metric):
     return [row for row in DATA if row["metric"] == metric]
-
-
-def run(id, query=""):
-    """``run("recompute", "mode=none tp=1")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
-
-
-def check(actual, expected, tolerance):
-    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
-        assert actual == expected
-    else:
-        assert actual == pytest.approx(expected, rel=tolerance or 1e-12)
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

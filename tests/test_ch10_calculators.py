@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from asking import check, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,26 +22,10 @@ DATA = json.loads((Path(__file__).parent / "data" / "ch10" / "published.json").r
 EXACT = 0.0
 
 
-def run(id, query=""):
-    """``run("ddp-scaling", "n_gpus=256 tokens_per_gpu=2048")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
 def refusal(id, query):
     with pytest.raises(Refusal) as caught:
         run(id, query)
     return str(caught.value)
-
-
-def check(actual, expected, tolerance):
-    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
-        assert actual == expected
-    else:
-        assert actual == pytest.approx(expected, rel=tolerance or 1e-12)
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

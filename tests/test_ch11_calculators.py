@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from asking import check, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,26 +28,10 @@ ESTIMATED = [row for row in json.loads((HERE / "tools.json").read_text(encoding=
 EXACT = 0.0
 
 
-def run(id, query=""):
-    """``run("zero-memory", "params=7e9 n_dp=8")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
 def refusal(id, query):
     with pytest.raises(Refusal) as caught:
         run(id, query)
     return str(caught.value)
-
-
-def check(actual, expected, tolerance):
-    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
-        assert actual == expected
-    else:
-        assert actual == pytest.approx(expected, rel=tolerance or 1e-12)
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

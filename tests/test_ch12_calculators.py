@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerator, models
 from calculators.catalog.references import references
 from calculators.core.charts import Grid, LineChart, Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.distributed.tp_activation import FOR_PRESETS, MODES, PRESETS
 from calculators.formulas.collectives import one_pass, ring_allreduce
@@ -34,21 +35,6 @@ KORTHIKANTI = {
 
 def rows(metric):
     return [row for row in DATA if row["metric"] == metric]
-
-
-def run(id, query=""):
-    """``run("tp-comm", "tp=4 bus_bw=45")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 def check(actual, expected, tolerance):

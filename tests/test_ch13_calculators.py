@@ -7,6 +7,8 @@ import random
 from itertools import pairwise, product
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,21 +22,6 @@ from calculators.formulas.pipeline import best_split, idle_time, in_flight, stag
 from calculators.formulas.schedules import CHUNKS, ORDERS, SPLIT, held, lengths, peak, simulate, stage_of, step_time
 
 EXACT = 0.0
-
-
-def run(id, query=""):
-    """``run("pp-bubble", "pp=16 schedule=zb1p")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 def check(actual, expected, tolerance):

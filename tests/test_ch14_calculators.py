@@ -9,12 +9,13 @@ import math
 from itertools import product
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import model, models
 from calculators.core.charts import BarChart, Grid, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.layout import Layout, Machine, bubble_ratio, coordinates, estimate, group, job_of
 
@@ -27,21 +28,6 @@ ROW_3 = "cp=16 seq=131072 global_batch=128"
 LONG = "model=llama-3-70b n_gpus=64 virtual_stages=1 zero_stage=1 global_batch=64 compute_eff=0.65"
 TRILLION = "layers=128 hidden=25600 batch=3072 n_gpus=3072 tp=8 pp=64 tflops_per_gpu=163"
 M310B = "layers=96 hidden=16384 batch=2160 n_gpus=1920 tp=8 pp=16 tflops_per_gpu=155"
-
-
-def run(id, query=""):
-    """``run("parallel-plan", "pp=8 zero_stage=1")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 def check(actual, expected, tolerance):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import model, models
 from calculators.core.charts import BarChart, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.inference import (
     Engine,
@@ -29,21 +30,6 @@ SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=N
 BARE = "prompt_tokens=1 output_tokens=1 mfu_prefill=1 mbu_decode=1"
 KIPPLY = f"{BARE} peak_tflops=312 bandwidth_gb_s=1500 memory_gb=40"
 PALM = f"{BARE} n_mat_params=540e9 weight_bytes=1 n_gpus=64 memory_gb=32 bandwidth_gb_s=1200 peak_tflops=275 batch=64 n_layers=118 n_heads=48 n_kv_heads=1 head_dim=256"
-
-
-def run(id, query=""):
-    """``run("critical-batch", "gpu=h20 batch=4")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

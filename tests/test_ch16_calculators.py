@@ -9,12 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from asking import refusal, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import accelerator, accelerators, model, models
 from calculators.core.charts import BarChart, LineChart, Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.core.units import GIB
 from calculators.formulas.inference import Engine, prefill_seconds, shape_of
@@ -29,23 +29,8 @@ HYBRID = "n_layers=64 n_kv_heads=4 head_dim=256 kv_bytes=1 n_full_layers=16 wind
 RTX_3090 = "model=llama-3.1-8b gpu_memory_gib=23.58 gpu_memory_utilization=0.9 weights_gib=17.06 other_gib=0.35 max_model_len=20000"
 
 
-def run(id, query=""):
-    """``run("kv-size", "model=llama-3-70b batch=2")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
 def pasted(id, config, query="", output="kv_bytes_per_token"):
     return load(id).run({"model": json.dumps(config), **dict(pair.split("=", 1) for pair in query.split())}).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 DEFAULTS = [

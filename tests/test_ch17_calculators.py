@@ -8,6 +8,8 @@ import time
 from itertools import pairwise
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,21 +22,6 @@ from calculators.inference.batching_sim import lengths
 from calculators.site.targets import resolve
 
 EXACT = 0.0
-
-
-def run(id, query=""):
-    """``run("batch-tradeoff", "batch=32 context_tokens=2048")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import models
 from calculators.core.charts import BarChart, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.number_formats import FORMATS
 from calculators.formulas.quantization import bits_per_weight
@@ -27,21 +28,6 @@ NAMED = {
     "FP8": "weight_bpw=8 act_precision=fp8",
     "FP8-KV": "weight_bpw=8 act_precision=fp8 kv_bytes=1",
 }
-
-
-def run(id, query=""):
-    """``run("quant-size", "scheme=nvfp4")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

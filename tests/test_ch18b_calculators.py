@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.core.charts import BarChart, Grid, LineChart
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.inference import soft_label
 from calculators.site.targets import resolve
@@ -17,21 +18,6 @@ SETTINGS = settings(max_examples=20, deadline=None, derandomize=True, database=N
 R1 = "mode=text student_params=32.8e9 tokens=3.2e9 epochs=2 teacher_gen_usd_per_mtok=0"
 MINITRON = "student_params=4.51e9 teacher_params=8.03e9 tokens=94e9"
 BERT_BASE = "layers=12 token_types=2 pooler=true"
-
-
-def run(id, query=""):
-    """``run("temperature", "temperature=4 seed=1")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

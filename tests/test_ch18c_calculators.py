@@ -5,36 +5,21 @@ from __future__ import annotations
 import sys
 
 import pytest
+from asking import refusal, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import models
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.pruned import dims_of, pruned_params
 
 EXACT = 1e-12
 
 
-def run(id, query=""):
-    """``run("sparse-storage", "bits=4 format=csr16")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
 def experiment():
     """The module of prune-compare: the package exports the calculator under that name."""
     load("prune-compare")
     return sys.modules["calculators.inference.prune_compare"]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value
 
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.

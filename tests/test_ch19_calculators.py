@@ -6,31 +6,17 @@ import math
 import time
 
 import pytest
+from asking import first_error as refusal
+from asking import half_of, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import model
 from calculators.core.charts import BarChart, LineChart, Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 
 EXACT = 1e-12
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
-
-
-def run(id, query=""):
-    """``run("spec-speedup", "alpha=0.6 c=0.1")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # "Output identifiers": to half of the last digit.
@@ -114,10 +100,6 @@ REFERENCE = [
     ("spec-speedup", "alpha=0.2 gamma=3 c=0", "speedup", 1.248, EXACT),
     ("spec-speedup", "alpha=0.2 gamma=3 c=0", "speedup", 1.25, 5e-3),
 ]
-
-
-def half_of(printed):
-    return 0.5001 * 10 ** -len(printed.partition(".")[2])
 
 
 @pytest.mark.parametrize(("id", "output", "printed"), DEFAULTS)

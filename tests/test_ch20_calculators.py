@@ -7,27 +7,11 @@ import time
 from itertools import pairwise
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 
-from calculators.core.errors import Refusal
-from calculators.core.index import load
 from calculators.formulas.queueing import erlang_c, stays_longer
 from calculators.site.targets import resolve
-
-
-def run(id, query=""):
-    """``run("queueing", "servers=8 arrival_per_s=7.2")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
-
 
 # Rows: calculator, inputs that differ from the defaults, output, expected, relative tolerance.
 DEFAULTS = [

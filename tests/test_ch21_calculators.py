@@ -9,12 +9,13 @@ import math
 import time
 
 import pytest
+from asking import first_error as refusal
+from asking import half_of, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import reference
 from calculators.core.charts import LineChart, Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas import reliability, slowest
 from calculators.formulas.spares import poisson, spares_for
@@ -25,28 +26,9 @@ SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=N
 HOUR = 3600.0
 
 
-def run(id, query=""):
-    """``run("checkpoint-interval", "delta_s=30 restart_s=300")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
 def figure(name):
     """A derived figure of the chapter, in the unit it declares."""
     return resolve(f"ref:{name}").value
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
-
-
-def half_of(printed):
-    return 0.5001 * 10 ** -len(printed.partition(".")[2])
 
 
 # "Output identifiers": to half of the last digit.

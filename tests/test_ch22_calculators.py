@@ -9,12 +9,13 @@ import math
 import time
 
 import pytest
+from asking import first_error as refusal
+from asking import half_of, run, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.catalog import model
 from calculators.core.charts import BarChart, Grid, LineChart, Timeline
-from calculators.core.errors import Refusal
 from calculators.core.index import load
 from calculators.formulas.dataloader import deliver, utilisation
 from calculators.formulas.minhash import match_probability
@@ -24,21 +25,6 @@ from calculators.site.targets import resolve
 EXACT = 1e-12
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 EXPERIMENTS = ("dataloader-lab", "packing-lab", "minhash-lsh", "minhash-lab", "resume-lab")
-
-
-def run(id, query=""):
-    """``run("packing-lab", "seed=1 S=4096")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
 
 
 # "Output identifiers": exact ones to half of the last digit.
@@ -113,10 +99,6 @@ REFERENCE = [
     ("s_target=0.8", 92, 0.5, "FineWeb"),
     ("s_target=0.75 bands=450 rows=20 trials=500", 76, 0.5, "RefinedWeb, Penedo et al. 2023, appendix G"),
 ]
-
-
-def half_of(printed):
-    return 0.5001 * 10 ** -len(printed.partition(".")[2])
 
 
 @pytest.mark.parametrize(("id", "output", "printed"), DEFAULTS)

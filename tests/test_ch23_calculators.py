@@ -5,25 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from asking import first_error as refusal
+from asking import run, value
 
 from calculators.core.errors import Refusal
 from calculators.core.index import load
-
-
-def run(id, query=""):
-    """``run("serve-cost", "utilisation=1 gpus=8")``."""
-    return load(id).run(dict(pair.split("=", 1) for pair in query.split()))
-
-
-def value(id, query, output):
-    return run(id, query).values[output]
-
-
-def refusal(id, query):
-    with pytest.raises(Refusal) as caught:
-        run(id, query)
-    return caught.value.errors[0]
-
 
 LLAMA_405B = "model=custom N=405e9 tokens=15.6e12 known_gpu_hours=30.84e6"
 DEEPSEEK_V3 = "model=custom N=37e9 tokens=14.8e12 known_gpu_hours=2.664e6 gpu=h800"
